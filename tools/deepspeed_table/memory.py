@@ -40,18 +40,28 @@ class Wide(nn.Module):
         return self.head(x).float().square().mean()
 
 
-def peaks(settings: dict[str, Any]) -> list[int]:
+def peaks(
+    settings: dict[str, Any],
+    model: nn.Module,
+    batch: dict[str, torch.Tensor],
+    optimizer: torch.optim.Optimizer | None = None,
+) -> list[int]:
     """Return the peak memory of the last step in bytes: forward, backward and optimizer."""
     earlier = torch.hpu.memory_allocated()
-    model = Wide()
     engine, *_ = deepspeed.initialize(
-        model=model, model_parameters=model.parameters(), config=settings
+        model=model, model_parameters=model.parameters(), optimizer=optimizer, config=settings
     )
-    x = torch.randn(BATCH, WIDTH).to(engine.device, next(engine.module.parameters()).dtype)
+    dtype = next(engine.module.parameters()).dtype
+    batch = {
+        name: each.to(engine.device, dtype if each.is_floating_point() else None)
+        for name, each in batch.items()
+    }
     for _ in range(STEPS * engine.gradient_accumulation_steps()):
         found = []
         torch.hpu.reset_peak_memory_stats()
-        loss = engine(x)
+        output = engine(**batch)
+        loss = getattr(output, "loss", output)
+        del output
         found.append(torch.hpu.max_memory_allocated())
         torch.hpu.reset_peak_memory_stats()
         engine.backward(loss)
@@ -63,12 +73,20 @@ def peaks(settings: dict[str, Any]) -> list[int]:
     return [each - earlier for each in found]
 
 
-def estimated(settings: dict[str, Any], cards: int) -> Any:
-    """Return the estimate of the step."""
+def peak_and_estimate(
+    settings: dict[str, Any], model: nn.Module, batch: dict[str, torch.Tensor], *optimizer: Any
+) -> tuple[int, int]:
+    """Return the measured and the estimated peak memory of a step on two cards, in bytes."""
     import hpu_magic
 
-    x = torch.randn(BATCH, WIDTH)
-    return hpu_magic.estimate(Wide(), x, cards=cards, deepspeed=settings, mode="eager")
+    chosen = {"optimizer": optimizer[0]} if optimizer else {}
+    estimate = hpu_magic.estimate(model, batch, cards=2, deepspeed=settings, **chosen)
+    return max(peaks(settings, model, batch, *optimizer)), estimate.peak
+
+
+def inputs() -> dict[str, torch.Tensor]:
+    """Return a batch for `Wide`."""
+    return {"x": torch.randn(BATCH, WIDTH)}
 
 
 def settings_of(settings: dict[str, Any]) -> dict[str, Any]:
@@ -83,7 +101,11 @@ def peak(folder: Path, settings: dict[str, Any]) -> list[float]:
     deepspeed.init_distributed()
     chosen = settings_of(settings)
     if get_accelerator().device_name() == "cpu":
-        return [estimated(chosen, dist.get_world_size()).peak]
-    found = torch.tensor(max(peaks(chosen)), device=get_accelerator().current_device_name())
+        import hpu_magic
+
+        estimate = hpu_magic.estimate(Wide(), inputs(), cards=2, deepspeed=chosen)
+        return [float(estimate.peak)]
+    measured = max(peaks(chosen, Wide(), inputs()))
+    found = torch.tensor(measured, device=get_accelerator().current_device_name())
     dist.all_reduce(found, dist.ReduceOp.MAX)
     return [float(found)]

@@ -44,19 +44,24 @@ def _step_copies(rank: Rank) -> None:
     """
     timeline, end = rank.timeline, rank.end
     flat = rank.configuration.optimizer == "fusedadamw"
-    temporary = 0
+    tensors = []
+    if rank.recorded:  # the gradients have been released when the recorded operations run
+        _free_gradients(rank)
     for group in rank.groups:
         elements = sum(each.elements for each in group)
         rank.hold(elements * MASTER, Role.OPTIMIZER)
         shapes = [(elements,)] if flat else [_shape(rank, each) for each in group]
-        temporary = max(temporary, rank.optimizer_step(shapes, group[0]))
+        tensors += [(shape, group[0]) for shape in shapes]
         if flat:  # the gradients are first converted and then copied to a flat tensor
             timeline.borrow(end, 2 * elements * MASTER, Role.GRADIENTS)
-        timeline.allocate(end, elements * MASTER, Role.GRADIENTS)
-    if flat:
-        for gradient in rank.gradients:
-            timeline.free(end, gradient.bytes, Role.GRADIENTS)
-    timeline.borrow(end, temporary, Role.TEMPORARY)
+    if flat and not rank.recorded:
+        _free_gradients(rank)
+    rank.step(tensors)
+
+
+def _free_gradients(rank: Rank) -> None:
+    for gradient in rank.gradients:
+        rank.timeline.free(rank.end, gradient.bytes, Role.GRADIENTS)
 
 
 def _shape(rank: Rank, parameter: Parameter) -> tuple[int, ...]:

@@ -87,12 +87,10 @@ def _step(rank: Rank) -> None:
     for group in rank.groups:
         for parameters in _subgroups(rank, group):
             elements = sum(_share(rank, each) for each in parameters)
-            temporary = rank.optimizer_step([(elements,)], parameters[0])
             flat = elements * rank.itemsize if len(parameters) > 1 else 0
             converted = elements * MASTER if rank.copies_weights else 0
             timeline.allocate(end, flat, Role.GRADIENTS)
-            timeline.allocate(end, converted, Role.GRADIENTS)
-            if converted:
-                timeline.free(end, flat, Role.GRADIENTS)
-            timeline.borrow(end, temporary, Role.TEMPORARY)
-            timeline.free(end, converted or flat, Role.GRADIENTS)
+            timeline.borrow(end, converted, Role.GRADIENTS)
+            timeline.free(end, flat, Role.GRADIENTS)
+            existing = 0 if flat or converted else elements * MASTER
+            rank.step([((elements,), parameters[0])], existing=existing)

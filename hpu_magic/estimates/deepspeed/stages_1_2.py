@@ -176,26 +176,23 @@ class _Sharded:
         """Record the optimizer step, which updates one partition after the other."""
         if self.options.offload_optimizer:
             return
-        rank, end = self.rank, self.rank.end
-        temporary = [
-            rank.optimizer_step([(part.size,)], part.parameters[0]) for part in self.partitions
-        ]
-        for number, part in enumerate(self.partitions):
+        rank, timeline, end = self.rank, self.timeline, self.rank.end
+        for part in self.partitions:
             own = part.of(rank.number)
             several = len(own) + (part.elements < (rank.number + 1) * part.size) > 1
             flat = part.size * rank.itemsize if several else 0
-            self.timeline.allocate(end, flat, Role.GRADIENTS)
             converted = part.size * MASTER if rank.copies_weights else 0
-            self.timeline.allocate(end, converted, Role.GRADIENTS)
-            if converted:
-                self.timeline.free(end, flat, Role.GRADIENTS)
-            is_last = number == len(self.partitions) - 1
-            freed = self.kept if is_last else 0
-            if is_last and (several or converted):
-                self.timeline.free(end, freed, Role.GRADIENTS)
-                freed = 0
-            self.timeline.borrow(end, temporary[number], Role.TEMPORARY)
-            self.timeline.free(end, (converted or flat) + freed, Role.GRADIENTS)
+            copied = flat or converted
+            kept = self.kept if copied and part is self.partitions[-1] else 0
+            timeline.allocate(end, flat, Role.GRADIENTS)
+            if rank.recorded:  # the gradients are released before the recorded operations run
+                timeline.free(end, kept, Role.GRADIENTS)
+            timeline.borrow(end, converted, Role.GRADIENTS)
+            timeline.free(end, flat, Role.GRADIENTS)
+            if not rank.recorded:
+                timeline.free(end, kept, Role.GRADIENTS)
+            existing = 0 if copied else part.size * MASTER
+            rank.step([((part.size,), part.parameters[0])], existing=existing)
 
 
 def record(rank: Rank) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import ceil
+from math import ceil, prod
 
 import torch
 from torch import nn
@@ -123,23 +123,40 @@ class Rank:
         """Add memory that is in use during the entire step."""
         self.timeline.allocate(before(0), size, role)
 
-    def optimizer_step(self, shapes: Sequence[tuple[int, ...]], parameter: Parameter) -> int:
-        """Hold the optimizer's state of float32 tensors; return the bytes of temporary results.
+    def step(
+        self, tensors: Sequence[tuple[tuple[int, ...], Parameter]], *, existing: int = 0
+    ) -> None:
+        """Record the optimizer's step with float32 gradients, and hold its state.
 
-        ``parameter`` is a parameter of the same group of the optimizer.
+        ``tensors`` contains the shape of each updated tensor, and a parameter of the same group of
+        the optimizer. ``existing`` is the number of bytes of gradients that are counted already.
         """
+        gradients = MASTER * sum(prod(shape) for shape, _ in tensors)
+        temporary = self._state_and_temporary(tensors, gradients)
+        self.timeline.allocate(self.end, gradients - existing, Role.GRADIENTS)
+        self.timeline.borrow(self.end, temporary, Role.TEMPORARY)
+        self.timeline.free(self.end, gradients - existing, Role.GRADIENTS)
+
+    def _state_and_temporary(
+        self, tensors: Sequence[tuple[tuple[int, ...], Parameter]], gradients: int
+    ) -> int:
+        """Hold the optimizer's state; return the bytes of temporary results of its step."""
         if self.make is None:
             return 0
         program = Program()
         with fake_card(), torch.enable_grad():
             recorder = Recorder(program, RunningModules(nn.Identity()))
-            tensors = [self._tensor(shape, parameter) for shape in shapes]
+            parameters = [self._tensor(shape, each) for shape, each in tensors]
             with recorder:
-                optimizers.record_step(self.make, recorder, tensors)
+                optimizers.record_step(self.make, recorder, parameters, gradients=True)
             recorder.close()
+        if self.recorded:  # the step runs after DeepSpeed has released the gradients
+            for storage in program.storages:
+                if storage.role is Role.GRADIENTS:
+                    storage.born, storage.freed = 0, len(program.operations)
         state = program.of_role(Role.OPTIMIZER)
         self.hold(state, Role.OPTIMIZER)
-        return peak(program, recorded=self.recorded).bytes - state
+        return peak(program, recorded=self.recorded).bytes - state - gradients
 
     def _tensor(self, shape: tuple[int, ...], parameter: Parameter) -> nn.Parameter:
         made = nn.Parameter(torch.empty(shape, device=device_type()))

@@ -110,14 +110,20 @@ def _plain(name: str) -> str:
     return name.lower().replace("_", "")
 
 
-def record_step(make: Make, recorder: Recorder, parameters: Iterable[nn.Parameter]) -> None:
+def record_step(
+    make: Make,
+    recorder: Recorder,
+    parameters: Iterable[nn.Parameter],
+    *,
+    gradients: bool = False,
+) -> None:
     """Record an optimizer step for parameters that have gradients.
 
     The step is the same for all parameters of the same shape and dtype, so it is traced for one of
     them, and its operations are counted for all. All parameters are traced if operators take lists
     of parameters, as PyTorch's multi-tensor operators and the vendor's fused operators do. The
     optimizer's state is assumed to exist before the program starts, as it does in every step except
-    the first.
+    the first. If ``gradients`` is true, the gradients are added to the program as well.
 
     Raises `EstimateError` if the optimizer depends on tensor values or does not support these
     parameters.
@@ -134,7 +140,7 @@ def record_step(make: Make, recorder: Recorder, parameters: Iterable[nn.Paramete
         if len(everyone) > 1 and any(step.takes_lists for step in steps):
             steps = [_OptimizerStep(make, recorder, everyone, 1)]
         for step in steps:
-            step.hold()
+            step.hold(gradients=gradients)
         for step in steps:
             step.record()
     except (DataDependentOutputException, DynamicOutputShapeException, TypeError) as error:
@@ -169,13 +175,16 @@ class _OptimizerStep:
             if isinstance(each, list | tuple) and each and isinstance(each[0], torch.Tensor):
                 self.takes_lists = True
 
-    def hold(self) -> None:
+    def hold(self, *, gradients: bool) -> None:
         """Add the tensors that exist before the second step to the recorder."""
         recorder = self._recorder
         for each in self._stand_ins:
             assert each.grad is not None
             recorder.stand_for(each)
-            recorder.stand_for(each.grad)
+            if gradients:
+                recorder.hold(each.grad, Role.GRADIENTS, count=self._count)
+            else:
+                recorder.stand_for(each.grad)
         groups = [{**each, "params": ()} for each in self._optimizer.param_groups]
         for value in nests.tensors([*self._optimizer.state.values(), *groups]):
             if value.device.type == device_type():

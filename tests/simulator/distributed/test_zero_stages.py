@@ -35,6 +35,20 @@ def two(server):
     ranks.close()
 
 
+@pytest.fixture(scope="module")
+def two_lazy(server):
+    """Two ranks in lazy mode."""
+    ranks = server.start(2, PT_HPU_LAZY_MODE="1")
+    yield ranks
+    ranks.close()
+
+
+def check_estimate(ranks, function, *arguments):
+    by_rank = ranks(Named(PROGRAM, function), *arguments)
+    measured = max(peak for peak, _ in by_rank)
+    assert by_rank[0][1] == pytest.approx(measured, rel=0.03)
+
+
 @pytest.mark.parametrize(
     ("stage", "options", "more"),
     [
@@ -48,7 +62,15 @@ def two(server):
     ],
 )
 def test_estimated_memory_of_a_step_agrees_with_the_cards(two, stage, options, more):
-    settings = buckets(stage, **options) | more
-    by_rank = two(Named(PROGRAM, "peak_and_estimate"), settings)
-    measured = max(peak for peak, _ in by_rank)
-    assert by_rank[0][1] == pytest.approx(measured, rel=0.03)
+    check_estimate(two, "peak_and_estimate", buckets(stage, **options) | more)
+
+
+@pytest.mark.parametrize("stage", range(4))
+def test_estimated_memory_in_lazy_mode_agrees_with_the_cards(two_lazy, stage):
+    check_estimate(two_lazy, "peak_and_estimate", buckets(stage) | HALF)
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_estimated_memory_of_two_groups_agrees_with_the_cards(two, checkpointed):
+    pytest.importorskip("transformers")
+    check_estimate(two, "peak_and_estimate_of_groups", checkpointed)
