@@ -111,3 +111,17 @@ def test_two_cards_train_like_one_process(mode):
     assert device["losses"] == pytest.approx(cpu["losses"], abs=6e-3)
     assert device["norms"] == pytest.approx(cpu["norms"], abs=4e-2)
     assert device["evaluation"] == pytest.approx(cpu["evaluation"], abs=6e-3)
+
+
+@proves(OPTIMUM_HABANA, "`GaudiTrainer` on two cards: `--deepspeed ds_config.json`, ZeRO 0 to 3")
+@in_both_modes
+@pytest.mark.parametrize("stage", range(4))
+def test_zero_stages_train_like_one_process(mode, stage):
+    device, cpu = results("spawn", mode)[f"ZeRO {stage}"], results("spawn", "cpu")["fit"]
+    assert (device["device"], device["cards"], device["backend"]) == ("hpu", 2, "hccl")
+    kinds = ["FusedAdamW", *["DeepSpeedZeroOptimizer"] * 2, "DeepSpeedZeroOptimizer_Stage3"]
+    assert device["optimizer"] == kinds[stage]
+    assert device["losses"] == pytest.approx(cpu["losses"], abs=6e-3)
+    # Without ZeRO, DeepSpeed does not report the norm of float32 gradients.
+    assert device["norms"] == (pytest.approx(cpu["norms"], abs=4e-2) if stage else [])
+    assert device["evaluation"] == pytest.approx(cpu["evaluation"], abs=6e-3)
