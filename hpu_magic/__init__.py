@@ -52,6 +52,8 @@ _FUNCTIONS = {
     "serve": "hpu_magic.commands.serving",
     "estimate": "hpu_magic.commands.planning",
     "estimate_generation": "hpu_magic.commands.planning",
+    "estimate_collective": "hpu_magic.commands.planning",
+    "trace": "hpu_magic.commands.planning",
     "advise": "hpu_magic.commands.planning",
     "from_cuda": "hpu_magic.commands.porting",
 }

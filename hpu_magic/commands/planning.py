@@ -11,9 +11,12 @@ from hpu_magic.commands.parameters import Card, Inputs, Model, Variable
 if TYPE_CHECKING:
     from hpu_magic.advice.report import Advice
     from hpu_magic.advice.suggestion import Suggestion
+    from hpu_magic.estimates.collective import CollectiveEstimate
     from hpu_magic.estimates.generation.result import GenerationEstimate
     from hpu_magic.estimates.result import Estimate
+    from hpu_magic.estimates.traced_step import TracedStep
 
+Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
 Mode = Literal["eager", "lazy", "graphs", "compile"]
 StepDtype = Literal["fp32", "bf16", "bf16-mixed", "fp8"]
 Dtype = Literal["fp32", "bf16", "fp8"]
@@ -207,6 +210,92 @@ def estimate_generation(
         bucket=bucket,
         capture_prompt=capture_prompt,
     )
+
+
+def trace(
+    model: Model,
+    inputs: Inputs,
+    *,
+    train: bool = True,
+    optimizer: Optimizer = "adamw",
+    checkpointing: Checkpointing = "none",
+    loss: Loss = None,
+) -> TracedStep:
+    """Trace a step once, to estimate it for many cards, layouts and precisions.
+
+    Call ``trace(model, inputs).estimate(card="gaudi3", cards=8)``. A new estimate takes much less
+    time than a new trace. The model must not change between estimates.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        A module on ``meta``, ``cpu`` or ``hpu``.
+    inputs : torch.Tensor, sequence of torch.Tensor, or dict
+        Arguments of the model, as in estimate.
+    train : bool
+        Trace a training step; ``train=False`` traces a forward pass.
+    optimizer : torch.optim.Optimizer, str or None
+        An optimizer, a name such as adamw or fusedadamw, or none.
+    checkpointing : {"none", "full", "selective"}
+        Layers that the backward pass recomputes, as in estimate.
+    loss : callable, optional
+        Computes the loss from the output; the default is the output's ``loss``, or its sum.
+
+    Returns
+    -------
+    TracedStep
+        Its method ``estimate`` accepts the other arguments of `estimate`. Only other batch sizes,
+        accumulated gradients, and changes between fp32, bf16 and bf16-mixed need a new trace.
+
+    Raises
+    ------
+    EstimateError
+        An argument is invalid, the model does not accept the inputs, or the operations depend on
+        tensor values.
+    """
+    from hpu_magic.estimates.estimate import trace as trace_step
+
+    return trace_step(
+        model,
+        *_positional(inputs),
+        train=train,
+        optimizer=_optimizer(optimizer),
+        checkpointing=checkpointing,
+        loss=loss,
+    )
+
+
+def estimate_collective(
+    operation: Collective, size: int, *, card: Card = "gaudi2", cards: int = 8
+) -> CollectiveEstimate:
+    """Estimate the time of one collective operation between Gaudi cards, without a card.
+
+    Parameters
+    ----------
+    operation : {"all_reduce", "all_gather", "reduce_scatter", "all_to_all"}
+        The operation.
+    size : int
+        Size in bytes of the complete tensor on each card, before a reduce-scatter or after an
+        all-gather.
+    card : {"gaudi", "gaudi2", "gaudi3"}
+        The generation of the card.
+    cards : int
+        Number of cards.
+
+    Returns
+    -------
+    CollectiveEstimate
+        ``seconds``, ``bytes_per_second``, and ``band``, the range of factors within which a
+        measurement is expected.
+
+    Raises
+    ------
+    EstimateError
+        An argument is invalid.
+    """
+    from hpu_magic.estimates.collective import estimate_collective as estimated
+
+    return estimated(operation, size, card=card, cards=cards)
 
 
 def advise(

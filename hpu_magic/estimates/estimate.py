@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hpu_magic.estimates.result import Estimate
+    from hpu_magic.estimates.traced_step import TracedStep
 
 
 def estimate(
@@ -76,3 +77,26 @@ def estimate(
     call = call_of(model, inputs, named_inputs, train=train)
     estimator = StepEstimator(model, call, options, hardware, layout, configuration)
     return estimator.largest() if batch == "largest" else estimator.of_batch()
+
+
+def trace(
+    model: nn.Module,
+    *inputs: Any,
+    train: bool = True,
+    optimizer: torch.optim.Optimizer | str | None = "adamw",
+    checkpointing: str = "none",
+    loss: Callable[[Any], torch.Tensor] | None = None,
+) -> TracedStep:
+    """Trace a step in the precision of the model; see `hpu_magic.trace`."""
+    with suppress(HPUError):
+        device.torch_with_hpu()
+    from hpu_magic.estimates.calls import call_of, uncompiled
+    from hpu_magic.estimates.traced_step import TracedStep
+
+    model = uncompiled(model)
+    call = call_of(model, inputs, train=train)
+    traced = TracedStep(
+        model, call, train=train, optimizer=optimizer, checkpointing=checkpointing, loss=loss
+    )
+    traced.estimate()
+    return traced

@@ -25,11 +25,13 @@ from hpu_magic.estimates.shared_memory import (
 )
 from hpu_magic.estimates.stages import check_stages
 from hpu_magic.estimates.tracing.program import Phase, Program
-from hpu_magic.estimates.tracing.step import trace_step
+from hpu_magic.estimates.tracing.step import StepOptions, trace_step
 
 
 class StepEstimator:
     """Estimates a step of a model for any batch size.
+
+    ``known`` contains the traces of the step, to which new ones are added.
 
     Raises `EstimateError` if the layout is not suitable for the model, or if it uses ZeRO without
     training.
@@ -43,6 +45,7 @@ class StepEstimator:
         card: Generation,
         layout: Layout,
         deepspeed: Configuration | None = None,
+        known: dict[StepOptions, Program] | None = None,
     ) -> None:
         check_stages(model, layout)
         if not options.train:
@@ -50,6 +53,7 @@ class StepEstimator:
         self._model, self._call = model, call
         self._options, self._card, self._layout = options, card, layout
         self._deepspeed = deepspeed
+        self._known = {} if known is None else known
 
     def of_batch(self) -> Estimate:
         """Return the estimate for the batch size in the options."""
@@ -91,7 +95,11 @@ class StepEstimator:
         if self._deepspeed is not None and self._deepspeed.stage > 1:
             # The gradients of earlier batches are in buffers of DeepSpeed.
             options = replace(options, accumulating=False)
-        return trace_step(self._model, *self._call, options)
+        # All traces have the same optimizer and loss, which may not be hashable.
+        key = replace(options, optimizer=None, loss=None)
+        if key not in self._known:
+            self._known[key] = trace_step(self._model, *self._call, options)
+        return self._known[key]
 
     @property
     def _recorded(self) -> bool:

@@ -55,6 +55,8 @@ FUNCTIONS: dict[str, dict[str, tuple[str, ...]]] = {
     "Before the card": {
         "estimate": ("estimates.result.Estimate",),
         "estimate_generation": ("estimates.generation.result.GenerationEstimate",),
+        "estimate_collective": ("estimates.collective.CollectiveEstimate",),
+        "trace": ("estimates.traced_step.TracedStep",),
         "advise": ("advice.report.Advice", "advice.suggestion.Suggestion"),
         "from_cuda": ("runtime.porting.report.PortReport", "runtime.porting.findings.LineFinding"),
     },

@@ -11,6 +11,9 @@ from hpu_magic.estimates.layout import Layout
 _MOST_CARDS_IN_TRAINING = 64
 """The largest number of cards in the measurements of training."""
 
+_MEASURED_SIZE = 32 * 2**20
+"""The smallest size in bytes of a measured all-reduce."""
+
 
 @dataclass(frozen=True)
 class Band:
@@ -53,6 +56,13 @@ def band_of_inference(
     if layout.cards == 1:
         return _band("single sequences", "single sequences on one card")
     return _band("unmeasured", "single sequences, widened for several cards")
+
+
+def band_of_collective(operation: str, size: int, cards: int, card: Generation) -> Band:
+    """Return the error band of a collective operation on `size` bytes."""
+    if (operation, cards, card.name) == ("all_reduce", 8, "gaudi2") and size >= _MEASURED_SIZE:
+        return _band("passes", "all-reduce on eight Gaudi2 cards")
+    return _band("unmeasured", "all-reduce of large tensors on eight Gaudi2 cards, widened")
 
 
 def _band(kind: str, rows: str) -> Band:

@@ -36,6 +36,17 @@ def all_reduce(
     return 2 * scatter(size, partners, generation, constants, stride)
 
 
+def all_to_all(size: float, partners: int, generation: Generation, constants: Constants) -> float:
+    """Return the time in seconds in which each card sends `size` bytes, divided among all cards."""
+    within = min(partners, generation.cards_per_machine)
+    pair = generation.pair_bandwidth * LINK_EFFICIENCY
+    seconds = constants.link_latency + size / partners / pair
+    if partners > within:
+        rate = generation.scale_out_bandwidth * LINK_EFFICIENCY
+        seconds += constants.link_latency + size * (partners - within) / partners / rate
+    return seconds
+
+
 def send(size: float, generation: Generation, constants: Constants, stride: int = 1) -> float:
     """Return the time in seconds for sending `size` bytes from one card to another."""
     within = stride < generation.cards_per_machine
