@@ -105,7 +105,8 @@ class _DeepSpeed(StrategyOverHCCL):
     Raises
     ------
     HPUError
-        Both names for the devices are set, or DeepSpeed uses another accelerator.
+        Both names for the devices are set, DeepSpeed uses another accelerator, or the configuration
+        offloads to the disk.
     ModuleNotFoundError
         DeepSpeed is not installed.
     """
@@ -125,6 +126,7 @@ class _DeepSpeed(StrategyOverHCCL):
                 )
             kwargs["parallel_devices"] = parallel_hpus
         super().__init__(*args, **kwargs)
+        _refuse_disk(self.config)
 
     def _set_up_device(self) -> None:
         """Select the card, and make DeepSpeed use the process group that was created."""
@@ -162,6 +164,17 @@ class FabricDeepSpeedBase(FabricOverHCCL, _DeepSpeed):  # noqa: D101 (below)
         super()._set_up_device()
         self._format_config()
         self._config_initialized = True
+
+
+def _refuse_disk(config: Mapping[str, Any]) -> None:
+    """Raise an error if a configuration of DeepSpeed offloads to the disk."""
+    for name in ("offload_optimizer", "offload_param"):
+        offload = (config.get("zero_optimization") or {}).get(name) or {}
+        if offload.get("device") == "nvme":
+            raise HPUError(
+                f"{name} is set to 'nvme', but DeepSpeed has no asynchronous I/O operator for hpu, "
+                "which it needs to offload to the disk; offload to 'cpu'."
+            )
 
 
 def _require_deepspeed() -> None:

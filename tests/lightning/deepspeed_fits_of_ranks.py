@@ -184,14 +184,25 @@ def command_line(config: str) -> tuple[str, int, str, int]:
     return type(run.strategy).__name__, stage, run.precision_plugin.precision, run.global_step
 
 
-def killed_in_a_step(rank: int) -> str:
-    """Kill a rank in a step; return the error of the other rank's fit."""
+def killed(rank: int, hook: str) -> str:
+    """Kill a rank in a hook after three steps; return the error of the other rank's fit.
+
+    The other rank calls the hook, too. After `configure_optimizers`, it initializes DeepSpeed.
+    """
 
     class Killed(Net):
         def training_step(self, batch, index: int):
-            if self.global_rank == rank and self.trainer.global_step == 3:
-                os.kill(os.getpid(), signal.SIGKILL)
+            if self.trainer.global_step == 3:
+                self._kill("training_step")
             return super().training_step(batch, index)
+
+        def configure_optimizers(self):
+            self._kill("configure_optimizers")
+            return super().configure_optimizers()
+
+        def _kill(self, name: str):
+            if self.global_rank == rank and hook == name:
+                os.kill(os.getpid(), signal.SIGKILL)
 
     run = trainer("hpu", strategy="hpu_deepspeed")
     try:

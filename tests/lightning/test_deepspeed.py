@@ -1,5 +1,6 @@
 """DeepSpeed's strategy and precision plug-in, on one card and in ranks on two cards."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -87,14 +88,31 @@ def test_configuration_file_selects_the_strategy(pair, tmp_path, strategy, stage
     assert found == [("HPUDeepSpeedStrategy", stage, "bf16-mixed", 4)] * 2
 
 
-def test_killed_rank_is_reported(server):
+@pytest.mark.parametrize("hook", ["training_step", "configure_optimizers"])
+def test_killed_rank_is_reported(server, hook):
     ranks = server.start(2)
-    ranks.ask(fit("killed_in_a_step"), 1)
-    message, error = ranks.answer(0)
+    ranks.ask(fit("killed"), 1, hook)
+    message, error = ranks.answer(0, 60)
     assert not error
     assert message.startswith("interrupted ")
-    assert f"rank 1 (process {ranks.pids[1]}) ended during the call." in message
+    ended = f"rank 1 \\(process {ranks.pids[1]}\\) (ended during the call|has ended)"
+    assert re.search(ended, message)
     ranks.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("offload_optimizer", {"offload_optimizer": True, "offload_optimizer_device": "nvme"}),
+        ("offload_param", {"offload_parameters": True, "offload_params_device": "nvme"}),
+        ("offload_param", {"config": {"zero_optimization": {"offload_param": {"device": "nvme"}}}}),
+    ],
+)
+def test_offload_to_the_disk_is_refused(pytorch, name, options):
+    from hpu_magic.lightning.namespaces import plugins
+
+    with pytest.raises(ValueError, match=f"{name} is set to 'nvme', .*; offload to 'cpu'"):
+        plugins(pytorch.__name__).HPUDeepSpeedStrategy(**options)
 
 
 def test_missing_deepspeed_is_reported_with_its_installation(pytorch, monkeypatch):
