@@ -21,6 +21,7 @@ Mode = Literal["eager", "lazy", "graphs", "compile"]
 StepDtype = Literal["fp32", "bf16", "bf16-mixed", "fp8"]
 Dtype = Literal["fp32", "bf16", "fp8"]
 Checkpointing = Literal["none", "full", "selective"]
+Attention = Literal["torch", "fused"]
 Optimizer = Annotated[Any, Variable("optimizer", or_text=True)]
 Loss = Annotated[Callable[..., Any] | None, Variable("function")]
 DeepSpeed = Annotated[Any, Variable("mapping", or_path=True)]
@@ -43,6 +44,7 @@ def estimate(
     accumulate: int = 1,
     batch: Batch | None = None,
     loss: Loss = None,
+    attention: Attention = "torch",
     deepspeed: DeepSpeed = None,
 ) -> Estimate:
     """Estimate the time and memory of a step on Gaudi cards, without a card or any computation.
@@ -85,6 +87,9 @@ def estimate(
         one that fits.
     loss : callable, optional
         Computes the loss from the output; the default is the output's ``loss``, or its sum.
+    attention : {"torch", "fused"}
+        How PyTorch's attention runs: as several operations, or as the vendor's FusedSDPA, which
+        keeps the scores on the die. Attention in the model's own code does not change.
     deepspeed : dict or path, optional
         DeepSpeed's configuration: the path of its JSON file, or a dict. It determines how the cards
         share the work, and replaces the precision, optimizer and number of batches per step that it
@@ -120,6 +125,7 @@ def estimate(
         accumulate=accumulate,
         batch=batch,
         loss=loss,
+        attention=attention,
         deepspeed=deepspeed,
     )
 
@@ -139,6 +145,7 @@ def estimate_generation(
     cache_dtype: Dtype | None = None,
     bucket: int | None = 128,
     capture_prompt: bool = False,
+    attention: Attention = "torch",
 ) -> GenerationEstimate:
     """Estimate the time and memory of text generation on Gaudi cards, without a card.
 
@@ -178,6 +185,9 @@ def estimate_generation(
         complete cache.
     capture_prompt : bool
         Also capture the pass over the prompt in an HPU Graph, which uses more memory.
+    attention : {"torch", "fused"}
+        How PyTorch's attention runs: as several operations, or as the vendor's FusedSDPA, which
+        keeps the scores on the die. Attention in the model's own code does not change.
 
     Returns
     -------
@@ -209,6 +219,7 @@ def estimate_generation(
         cache_dtype=cache_dtype,
         bucket=bucket,
         capture_prompt=capture_prompt,
+        attention=attention,
     )
 
 

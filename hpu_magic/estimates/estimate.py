@@ -33,6 +33,7 @@ def estimate(
     accumulate: int = 1,
     batch: int | Literal["largest"] | None = None,
     loss: Callable[[Any], torch.Tensor] | None = None,
+    attention: str = "torch",
     deepspeed: Mapping[str, Any] | str | os.PathLike[str] | None = None,
     **named_inputs: Any,
 ) -> Estimate:
@@ -71,6 +72,7 @@ def estimate(
         accumulate=accumulate,
         batch=batch,
         loss=loss,
+        attention=attention,
     )
     arguments = [name for name in inspect.signature(estimate).parameters if name != "inputs"]
     check_names(model, named_inputs, arguments[:-1])

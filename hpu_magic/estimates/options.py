@@ -11,7 +11,7 @@ from torch import nn
 
 from hpu_magic.errors import choice, suggestion
 from hpu_magic.estimates.errors import EstimateError
-from hpu_magic.estimates.step_arguments import DTYPES, MODES
+from hpu_magic.estimates.step_arguments import ATTENTIONS, DTYPES, MODES
 from hpu_magic.estimates.tracing import optimizers, recomputation
 from hpu_magic.estimates.tracing.step import StepOptions
 from hpu_magic.runtime.execution.mode import loaded_mode
@@ -38,6 +38,8 @@ class Options:
     accumulate: int
     optimizer: str
     """Name of the optimizer, used in reports."""
+    attention: str
+    """How PyTorch's attention runs: ``torch``, or ``fused`` for the vendor's kernel."""
 
     def __getstate__(self) -> dict[str, Any]:
         # The optimizer and loss functions belong to the process that has the model.
@@ -68,6 +70,7 @@ def checked(
     accumulate: int,
     batch: int | Literal["largest"] | None,
     loss: Callable[[Any], torch.Tensor] | None,
+    attention: str = "torch",
 ) -> Options:
     """Check the arguments of an estimate and return them as options."""
     if not isinstance(model, nn.Module):
@@ -104,7 +107,8 @@ def checked(
         accumulating=train and accumulate > 1,
     )
     name = optimizer if isinstance(optimizer, str | None) else type(optimizer).__name__
-    return Options(train, mode, chosen, step, accumulate, name or "no optimizer")
+    attention = one_of("attention", attention, ATTENTIONS)
+    return Options(train, mode, chosen, step, accumulate, name or "no optimizer", attention)
 
 
 def one_of(argument: str, value: object, known: tuple[str, ...]) -> str:

@@ -139,6 +139,8 @@ class Estimate(Portable, Report):
             how.append(str(self.layout))
         if options.accumulate > 1:
             how.append(f"{options.accumulate} accumulated")
+        if options.attention == "fused":
+            how.append("fused attention")
         if options.step.checkpointing != "none":
             how.append(f"{options.step.checkpointing} checkpointing")
         return f"Estimate: {kind} of {self.model} on {cards}{self.card.name} ({', '.join(how)})"

@@ -4,3 +4,4 @@ from __future__ import annotations
 
 MODES = ("eager", "lazy", "graphs", "compile")
 DTYPES = ("fp32", "bf16", "bf16-mixed", "fp8")
+ATTENTIONS = ("torch", "fused")

@@ -133,6 +133,7 @@ class StepEstimator:
             dtype=options.dtype,
             layout=layout,
             accumulate=options.accumulate,
+            fused_attention=options.attention == "fused",
         )
         if not prices.seconds:
             raise EstimateError(

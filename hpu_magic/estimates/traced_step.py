@@ -58,6 +58,7 @@ class TracedStep:
         dtype: str | None = None,
         accumulate: int = 1,
         batch: int | Literal["largest"] | None = None,
+        attention: str = "torch",
     ) -> Estimate:
         """Estimate the step; the arguments and the result are those of `hpu_magic.estimate`."""
         options = checked(
@@ -66,6 +67,7 @@ class TracedStep:
             dtype=dtype,
             accumulate=accumulate,
             batch=batch,
+            attention=attention,
             **self._fixed,
         )
         hardware, layout = generation_named(card), parse(cards, parallel)

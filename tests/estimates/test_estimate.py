@@ -163,6 +163,25 @@ def test_layers_of_all_parts_are_recomputed():
     assert again.memory["activations"] <= 14 * size
 
 
+def test_fused_attention_replaces_that_of_pytorch():
+    class Attention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.project = nn.Linear(64, 64)
+
+        def forward(self, x):
+            x = self.project(x)
+            return nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True)
+
+    x = torch.empty(4, 8, 1024, 64, dtype=torch.bfloat16, device="meta")
+    model = Attention().bfloat16()
+    found = {how: estimate(model, x, mode="lazy", attention=how) for how in ("torch", "fused")}
+    assert found["fused"].seconds < 0.8 * found["torch"].seconds
+    assert "fused attention" in found["fused"].title()
+    with pytest.raises(EstimateError, match="attention='flash' is not a valid choice"):
+        estimate(model, x, attention="flash")
+
+
 def test_each_time_is_shown_as_an_estimate_with_its_band():
     found = estimate(layers(), X)
     lines = str(found).splitlines()

@@ -117,6 +117,14 @@ def test_one_pass_has_the_same_band_in_both_estimates(model, options):
     assert estimated(model, 1, 10, 1, **options).band == forward.band
 
 
+def test_fused_attention_makes_long_prompts_faster(model):
+    fused, several = (
+        estimated(model, 4096, prompt=60, new_tokens=2, attention=how) for how in ("fused", "torch")
+    )
+    assert fused.first_token_seconds < several.first_token_seconds
+    assert "fused attention" in fused.title()
+
+
 def test_groups_of_cards_generate_a_batch_each(model):
     one, four = estimated(model, 3), estimated(model, 3, cards=4, parallel="tp=2")
     assert (one.batch, four.batch) == (3, 3)

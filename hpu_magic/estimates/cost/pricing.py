@@ -98,6 +98,7 @@ def price(
     dtype: str = "bf16",
     layout: Layout | None = None,
     accumulate: int = 1,
+    fused_attention: bool = False,
     constants: Constants = FITTED,
 ) -> Prices:
     """Return the time of a step and of its operations.
@@ -105,7 +106,8 @@ def price(
     The program is traced for a single card and its share of the batch. The dtypes of the program's
     tensors are the dtypes of the computations, except that linear layers run in FP8 if
     ``dtype="fp8"`` is passed. ``accumulate`` is the number of forward and backward passes per
-    optimizer step.
+    optimizer step. If ``fused_attention`` is true, the vendor's operator replaces PyTorch's
+    attention.
 
     Raises `EstimateError` if the generation, mode or dtype is unknown, if they are incompatible
     with each other, or if the layout is not suitable for the model.
@@ -117,6 +119,7 @@ def price(
         dtype=dtype,
         layout=layout or Layout(),
         accumulate=accumulate,
+        fused_attention=fused_attention,
     )
     columns = seconds_of(workload, constants)
     prices = add_up(workload, columns, constants)
@@ -135,10 +138,7 @@ def workload_of(
     accumulate: int = 1,
     fused_attention: bool = False,
 ) -> Workload:
-    """Return the work of a step on a card; takes the same arguments as `price`.
-
-    If ``fused_attention`` is true, the vendor's operator replaces PyTorch's attention.
-    """
+    """Return the work of a step on a card; takes the same arguments as `price`."""
     card = generation_named(generation) if isinstance(generation, str) else generation
     if mode not in MODES:
         raise EstimateError(f"mode={mode!r} is unknown: use one of {', '.join(MODES)}.")

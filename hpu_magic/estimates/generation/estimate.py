@@ -29,6 +29,7 @@ def estimate_generation(
     cache: str = "static",
     bucket: int | None = 128,
     capture_prompt: bool = False,
+    attention: str = "torch",
 ) -> GenerationEstimate:
     """Estimate text generation; see `hpu_magic.estimate_generation`."""
     # The model can be traced even if PyTorch was initialized without a card.
@@ -57,6 +58,7 @@ def estimate_generation(
             "cache": cache,
             "bucket": bucket,
             "capture_prompt": capture_prompt,
+            "attention": attention,
         },
     )
     check_stages(model, settings.layout)

@@ -109,6 +109,8 @@ class GenerationEstimate(Portable, Report):
         cards = "" if settings.layout.cards == 1 else f"{settings.layout.cards} x "
         how = [f"{settings.mode} mode", settings.dtype]
         how += [f"{settings.cache_dtype} {settings.cache} cache", f"batch {self.batch}"]
+        if settings.attention == "fused":
+            how.append("fused attention")
         if settings.layout.cards > 1:
             how.append(str(settings.layout))
         return (

@@ -12,6 +12,7 @@ from hpu_magic.estimates.errors import EstimateError
 from hpu_magic.estimates.generation.protocol import Protocol
 from hpu_magic.estimates.layout import Layout, check_without_training, parse
 from hpu_magic.estimates.options import MODES, one_of, positive
+from hpu_magic.estimates.step_arguments import ATTENTIONS
 
 CACHES = ("static", "dynamic")
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp8": torch.bfloat16}
@@ -37,6 +38,8 @@ class GenerationSettings:
     cache: str
     bucket: int | None
     capture_prompt: bool
+    attention: str
+    """How PyTorch's attention runs: ``torch``, or ``fused`` for the vendor's kernel."""
 
     @property
     def torch_dtype(self) -> torch.dtype:
@@ -103,6 +106,7 @@ def checked(protocol: Protocol, values: dict[str, Any]) -> GenerationSettings:
         cache,
         values["bucket"],
         values["capture_prompt"],
+        one_of("attention", values["attention"], ATTENTIONS),
     )
 
 

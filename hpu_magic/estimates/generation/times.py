@@ -81,6 +81,7 @@ def times_of(prompt: Pass, tokens: Mapping[int, Pass], settings: GenerationSetti
             mode=settings.mode,
             dtype=settings.dtype,
             layout=settings.layout,
+            fused_attention=settings.attention == "fused",
         )
         return Priced(traced.program, prices, times)
 
