@@ -14,11 +14,14 @@ import deepspeed, torch
 import hpu_magic
 
 rank = int(os.environ["RANK"])
-killed = None  # the step in which rank 1 is killed
+ending = None  # how rank 1 ends in its third step
 
-def kill(step):
-    if rank == 1 and step == killed:
-        os.kill(os.getpid(), signal.SIGKILL)
+def end(step):
+    if rank == 1 and step == 3:
+        if ending == "error":
+            raise ValueError("no data")
+        if ending == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
 
 zero = {"stage": 2, "reduce_bucket_size": 1000, "allgather_bucket_size": 1000}
 config = {"train_micro_batch_size_per_gpu": 4, "zero_optimization": zero,
@@ -37,7 +40,7 @@ def run(pause=0):
     watched = hpu_magic.watch(torch.utils.data.DataLoader(rows, batch_size=4))
     for step, batch in enumerate(watched):
         time.sleep(pause)
-        kill(step)
+        end(step)
         loss = engine(batch.to("hpu")).square().mean()
         engine.backward(loss)
         engine.step()
@@ -54,7 +57,7 @@ class Net(L.LightningModule):
         self.layer = torch.nn.Linear(4, 2)
 
     def training_step(self, batch, index):
-        kill(index)
+        end(index)
         loss = self.layer(batch).square().mean()
         self.log("loss", loss)
         return loss
@@ -72,9 +75,9 @@ result = run()
 TRANSFORMERS = """
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
 
-class Kill(TrainerCallback):
+class End(TrainerCallback):
     def on_step_begin(self, args, state, control, **others):
-        kill(state.global_step)
+        end(state.global_step)
 
 tokens = [{"input_ids": one, "labels": one} for one in torch.arange(512).view(64, 8) % 64]
 small = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "vocab_size": 64,
@@ -89,7 +92,7 @@ def run():
         learning_rate=0.01, weight_decay=0.01, report_to="none", save_strategy="no",
         logging_steps=1, max_grad_norm=1.0)
     model = LlamaForCausalLM(LlamaConfig(**small))
-    trainer = Trainer(model=model, args=arguments, train_dataset=tokens, callbacks=[Kill()])
+    trainer = Trainer(model=model, args=arguments, train_dataset=tokens, callbacks=[End()])
     result = hpu_magic.fit(trainer)
     assert type(trainer.model_wrapped).__name__ == "DeepSpeedEngine"
     return result
@@ -110,7 +113,9 @@ def notebook():
 @pytest.mark.parametrize(
     ("code", "kind"), [(LOOP, "Loop"), (LIGHTNING, "Fit"), (TRANSFORMERS, "Fit")]
 )
-def test_training_is_shown_and_a_killed_rank_is_reported(notebook, tmp_path, code, kind):
+def test_training_is_shown_and_survives_an_error_but_not_a_killed_rank(
+    notebook, tmp_path, code, kind
+):
     cell = "%%hpu_workers\n" + code.replace("FOLDER", repr(str(tmp_path)))
     output = notebook.run(cell)
     assert not output.error, output.error
@@ -118,9 +123,24 @@ def test_training_is_shown_and_a_killed_rank_is_reported(notebook, tmp_path, cod
     assert shown.count(f"{kind} finished") == 1, shown
     rows = re.findall(r"^  (\d) +HPU (\d) .* 8 ", output.ranks, re.MULTILINE)
     assert rows == [("0", "0"), ("1", "1")], output.ranks
-    printed = notebook.run("%%hpu_workers\nprint(result.outcome, result.steps)").texts
-    assert printed == ["ranks 0 and 1\n  finished 8"]
-    below = notebook.run("%%hpu_workers\nkilled = 3\nresult = run()")
+    assert result_of(notebook) == "finished 8"
+
+    below = notebook.run("%%hpu_workers\nresult = None\nending = 'error'\nrun()")
+    assert below.error.endswith(
+        "Rank 1 raised ValueError: no data. Rank 0 was interrupted. The ranks have left their "
+        "process group: the next cell can create a new one."
+    )
+    again = notebook.run(cell.replace("\nresult =", "\nending = None\nresult ="))
+    assert not again.error, again.error
+    assert result_of(notebook) == "finished 8"
+
+    below = notebook.run("%%hpu_workers\nending = 'kill'\nrun()")
     ended = r"Rank 1 was killed by SIGKILL\. Rank 0 (raised DistBackendError after|was interrupted)"
     assert re.search(ended, below.error), below.error
     assert "was killed by SIGKILL" in notebook.run("%hpu_workers").texts[0]
+
+
+def result_of(notebook):
+    """Return the outcome and steps that all ranks have recorded."""
+    (shown,) = notebook.run("%%hpu_workers\nprint(result.outcome, result.steps)").texts
+    return shown.removeprefix("ranks 0 and 1\n  ")
