@@ -50,7 +50,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Tests and benchmarks start hundreds of processes, which would all compile the Python sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: lab notebooks test test-browser test-modes golden examples wrong-arguments compiled-operators huggingface deepspeed serving estimates collectives races fuzz demo bench versions sanitize dist check-dist \
+.PHONY: lab notebooks test test-browser test-modes golden examples wrong-arguments compiled-operators huggingface ray deepspeed serving estimates collectives races fuzz demo bench versions sanitize dist check-dist \
 	docs check-docs check-links lint lint-python front-end engine labextension system clean
 .DEFAULT_GOAL := test
 
@@ -193,6 +193,10 @@ huggingface: $(DEVELOPING) engine
 	optimum=$$($(BIN)/python tools/environments.py optimum_habana $(if $(KEEP),--keep $(KEEP))) && \
 		OMP_NUM_THREADS=1 HPU_MAGIC_TEST_OPTIMUM_HABANA=$$optimum $(BIN)/pytest \
 			tests/huggingface/test_optimum_habana*.py
+
+ray: $(DEVELOPING) engine
+	ray=$$($(BIN)/python tools/environments.py ray $(if $(KEEP),--keep $(KEEP))) && \
+		OMP_NUM_THREADS=1 $$ray -m pytest tests/parallel/test_ray.py
 
 deepspeed: $(DEVELOPING) engine
 	$(BIN)/python tools/deepspeed_table
