@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from hpu_magic import HPUError, estimate
+from hpu_magic import HPUError, command_line, estimate
 
 X = torch.ones(4, 64)
 
@@ -45,6 +45,37 @@ def test_magic_reads_a_file_or_a_variable(shell, tmp_path, monkeypatch):
     ]
     assert [str(each.layout) for each in found] == ["zero3", "zero3"]
     assert found[0].peak == found[1].peak
+
+
+def test_terminal_reads_a_file(capsys, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "models_of_deepspeed.py").write_text(
+        "from torch import nn\n\ndef make():\n    return nn.Linear(64, 64)\n"
+    )
+    path = tmp_path / "ds_config.json"
+    path.write_text(json.dumps(zero(1)))
+    words = [
+        "models_of_deepspeed:make",
+        "--inputs",
+        "4x64",
+        "--cards",
+        "2",
+        "--deepspeed",
+        str(path),
+    ]
+    assert command_line.main(["estimate", *words]) == 0
+    assert "2 x gaudi2 (eager mode, fp32, batch 4, adamw, zero1)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("stage", range(4))
+def test_configuration_of_lightnings_strategy_is_accepted(stage):
+    pytest.importorskip("deepspeed")
+    from hpu_magic.lightning import HPUDeepSpeedStrategy
+
+    config = HPUDeepSpeedStrategy(stage=stage).config
+    found = estimated(config)
+    bucket = config["zero_optimization"]["reduce_bucket_size"] if stage else 0
+    assert bucket * 4 <= found.peak < bucket * 9 + 50 * WEIGHTS
 
 
 def test_configuration_selects_optimizer_and_number_of_batches():
