@@ -76,12 +76,18 @@ def old_front_ends(version_of: Callable[[str], str | None]) -> list[str]:
 
 
 def vllm_conflict(version_of: Callable[[str], str | None]) -> str | None:
-    """Return a sentence, including the fix, if vLLM's Gaudi plugin was made for another vLLM.
+    """Return a sentence, including the fix, if vLLM's Gaudi plugin cannot use the packages.
 
     A release of the plugin has the number of the vLLM release that it requires (README of
-    vllm-gaudi). Builds from a repository have no such number and are not compared. `version_of`
+    vllm-gaudi). Builds from a repository have no such number and are not compared. The plugin also
+    reads the version of neural-compressor-pt, which its distribution does not require. `version_of`
     returns the version of a distribution, or None if it is not installed.
     """
+    if version_of("vllm-gaudi") and not version_of("neural-compressor-pt"):
+        return (
+            "vllm-gaudi requires neural-compressor-pt, which is not installed: run %pip install "
+            "neural-compressor-pt, then restart the kernel."
+        )
     plugin, vllm = (_release(version_of(name)) for name in ("vllm-gaudi", "vllm"))
     if plugin is None or vllm is None or plugin == vllm:
         return None

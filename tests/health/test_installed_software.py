@@ -192,7 +192,14 @@ def test_vllm_is_compared_with_its_plugin(made, plugin, state):
     made.install("vllm==0.26.0+empty")
     assert made.check(versions.vllm_plugin) == []
     made.install(f"vllm-gaudi=={plugin}")
+    made.install("neural-compressor-pt==3.10")
     assert made.check(versions.vllm_plugin) == [state]
+
+
+def test_vllm_plugin_without_neural_compressor_is_red(made):
+    made.install("vllm==0.26.0")
+    made.install("vllm-gaudi==0.26.0")
+    assert made.check(versions.vllm_plugin) == ["red"]
 
 
 @pytest.mark.parametrize(

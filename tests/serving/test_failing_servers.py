@@ -61,7 +61,8 @@ def test_missing_vllm_is_reported():
 
 
 def test_wrong_pair_of_versions_names_the_right_one(shell, environment):
-    for name, version in (("vllm", "0.25.0+empty"), ("vllm_gaudi", "0.26.0")):
+    installed = {"neural_compressor_pt": "3.10", "vllm": "0.25.0+empty", "vllm_gaudi": "0.26.0"}
+    for name, version in installed.items():
         folder = Path(environment["PYTHONPATH"]) / f"{name}-{version}.dist-info"
         folder.mkdir()
         (folder / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
