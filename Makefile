@@ -24,8 +24,9 @@
 # make huggingface  run all models, precisions and caches of the Hugging Face libraries, in both modes
 # make deepspeed  compare DeepSpeed's features on simulated cards with its CPU accelerator, and
 #            update the table in docs/deepspeed.md
-# make serving  run a table of vLLM's features on simulated cards with the interpreter VLLM, which has
-#            the packages of docs/tour/serving.md, and compare the tokens with transformers'
+# make serving  install vLLM with its Gaudi plugin in a separate environment, compare its features and
+#            models on simulated cards with transformers, and update the tables in docs/vllm.md. PLUGIN
+#            is a source archive of the plugin, which is downloaded by default (KEEP as above)
 # make estimates  compare the estimated memory of all test models with the simulator's, in both modes
 # make examples  run all tests of the pytest plug-in and of docs/examples
 # make sanitize  run the tests of the device with sanitizers, and update docs/checks.md
@@ -202,9 +203,11 @@ deepspeed: $(DEVELOPING) engine
 	$(BIN)/python tools/deepspeed_table
 
 serving:
-	@test -n "$(VLLM)" || { echo "VLLM is not set; set it to the Python of an environment with vLLM (docs/tour/serving.md)."; exit 1; }
-	PYTHONPATH=$(CURDIR) $(VLLM) -m hpu_magic.command_line build >/dev/null
-	PYTHONPATH=$(CURDIR) $(VLLM) tools/serving_table
+	@PYTHON=$(PYTHON) sh tools/system_packages.sh compiler headers
+	vllm=$$($(PYTHON) tools/environments.py vllm $(if $(PLUGIN),--plugin '$(PLUGIN)') \
+			$(if $(KEEP),--keep $(KEEP))) && \
+		$$vllm -m hpu_magic.command_line build >/dev/null && \
+		$$vllm tools/serving_table --workers $(WORKERS)
 
 estimates: $(DEVELOPING) engine
 	OMP_NUM_THREADS=1 HPU_MAGIC_TEST_ALL_ESTIMATES=1 $(BIN)/pytest $(SPREAD) tests/estimates

@@ -3,21 +3,24 @@
 ``python tools/environments.py NAME [--keep FOLDER]`` prints its interpreter. The environment is in
 FOLDER, by default below the user's cache. It is created again only if the versions in
 ``tools/environments/NAME.txt`` or the project's environment have changed. All other packages,
-including torch and Jupyter, come from the interpreter that runs this script.
+including torch and Jupyter, come from the interpreter that runs this script. Only the environment
+with vLLM, which requires its own torch, contains all packages.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import platform
 import shutil
 import subprocess
 import sys
 import sysconfig
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 PROJECT = Path(__file__).parents[1]
+PLUGIN = "https://github.com/vllm-project/vllm-gaudi/archive/refs/tags/v{release}.tar.gz"
 # The torchvision wheel cannot be imported with every build of torch.
 STAND_INS = PROJECT / "tests" / "huggingface" / "torchvision_stand_in"
 
@@ -30,6 +33,7 @@ class Environment:
     packages: tuple[str, ...]
     own_releases: bool  # whether its versions are independent of the project's
     path: tuple[Path, ...] = ()
+    plugin: str = ""  # vLLM's Gaudi plugin, as an argument of pip
 
     @property
     def releases(self) -> Path:
@@ -41,14 +45,21 @@ class Environment:
         files = [self.releases, *(() if self.own_releases else (PROJECT / "constraints.txt",))]
         return [word for file in files for word in ("-c", str(file))]
 
+    def release(self, package: str) -> str:
+        """Return the exact version of one of its packages."""
+        lines = self.releases.read_text().splitlines()
+        return dict(line.split("==") for line in lines if "==" in line)[package]
+
     def shared(self) -> str:
         """Return the ``.pth`` file that adds the project's packages after its own."""
+        if self.plugin:
+            return ""
         libraries = sysconfig.get_paths()["purelib"]
         return "\n".join((*map(str, self.path), f"import site; site.addsitedir({libraries!r})", ""))
 
     def made_of(self) -> str:
         """Return a string that changes whenever the environment has to be created again."""
-        return f"{sys.version}\n{self.shared()}\n{self.releases.read_text()}"
+        return f"{sys.version}\n{self.shared()}{self.plugin}\n{self.releases.read_text()}"
 
 
 ENVIRONMENTS = (
@@ -73,6 +84,23 @@ ENVIRONMENTS = (
     Environment("torchvision", ("torchvision",), own_releases=False),
     Environment("ray", ("pandas", "pyarrow", "ray", "tensorboardX"), own_releases=False),
     Environment("trl", ("datasets", "trl"), own_releases=False),
+    Environment(
+        "vllm",
+        (
+            "editables",
+            "hatchling",
+            "neural-compressor-pt",
+            "setuptools",
+            "setuptools-rust",
+            "setuptools-scm",
+            "torch",
+            "torchaudio",
+            "torchvision",
+            "transformers",
+        ),
+        own_releases=True,
+        plugin=PLUGIN,
+    ),
 )
 
 
@@ -81,8 +109,15 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("name", choices=[each.name for each in ENVIRONMENTS])
     parser.add_argument("--keep", type=Path, metavar="FOLDER", default=_cache())
+    parser.add_argument("--plugin", help="address or source archive of vLLM's Gaudi plugin")
     chosen = parser.parse_args(arguments)
     [environment] = [each for each in ENVIRONMENTS if each.name == chosen.name]
+    if environment.plugin:
+        if not (3, 11) <= sys.version_info < (3, 13):
+            version = platform.python_version()
+            parser.error(f"The environment requires Python 3.11 or 3.12, got {version}.")
+        plugin = chosen.plugin or PLUGIN.format(release=environment.release("vllm"))
+        environment = replace(environment, plugin=plugin)
     folder = chosen.keep.resolve() / environment.name
     python = folder / "bin" / "python"
     stamp = folder / "made_of.txt"
@@ -103,12 +138,27 @@ def _make(environment: Environment, folder: Path, python: Path) -> None:
     subprocess.run([sys.executable, "-I", "-m", "venv", folder], check=True)
     own = sysconfig.get_paths(vars={"base": str(folder), "platbase": str(folder)})["purelib"]
     (Path(own) / "shared.pth").write_text(environment.shared())
-    pip = [python, "-I", "-m", "pip", "--disable-pip-version-check"]
+    _install(environment, python, *environment.packages)
+    if environment.plugin:
+        release = environment.release("vllm")
+        built = ("--no-binary", "vllm", f"vllm=={release}", environment.plugin)
+        variables = {
+            "VLLM_TARGET_DEVICE": "empty",
+            "VLLM_VERSION_OVERRIDE": release,
+            "SETUPTOOLS_SCM_PRETEND_VERSION": release,
+        }
+        _install(environment, python, "--no-build-isolation", *built, **variables)
+        _install(environment, python, "--no-build-isolation", "-e", f"{PROJECT}[notebook]")
+
+
+def _install(environment: Environment, python: Path, *arguments: str, **variables: str) -> None:
+    pip = [python, "-I", "-m", "pip", "--disable-pip-version-check", "install", "-q"]
     # The standard output must contain only the path.
     subprocess.run(
-        [*pip, "install", "-q", *environment.constraints(), *environment.packages],
+        [*pip, *environment.constraints(), *arguments],
         check=True,
         stdout=sys.stderr,
+        env={**os.environ, **variables},
     )
 
 

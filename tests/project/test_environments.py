@@ -122,6 +122,23 @@ def test_environments_do_not_contradict_the_projects_releases(environment):
     assert environment.constraints() == ["-c", files[0], "-c", files[1]]
 
 
+def test_environment_of_vllm_depends_on_the_source_of_its_plugin(monkeypatch, tmp_path, capfd):
+    [vllm] = [each for each in ENVIRONMENTS if each.plugin]
+    folder = tmp_path / vllm.name
+    folder.mkdir()
+    made = dataclasses.replace(vllm, plugin="plugin.tar.gz").made_of()
+    (folder / "made_of.txt").write_text(made)
+    monkeypatch.setattr(sys, "version_info", (3, 12, 1))
+    arguments = [vllm.name, "--keep", str(tmp_path)]
+    assert environments.main([*arguments, "--plugin", "plugin.tar.gz"]) == 0
+    assert capfd.readouterr().out == f"{folder / 'bin' / 'python'}\n"
+    assert vllm.made_of() != made
+    monkeypatch.setattr(sys, "version_info", (3, 13, 0))
+    with pytest.raises(SystemExit):
+        environments.main(arguments)
+    assert "The environment requires Python 3.11 or 3.12, got" in capfd.readouterr().err
+
+
 def test_unknown_name_is_rejected_with_the_known_names(capsys):
     with pytest.raises(SystemExit):
         environments.main(["optimum"])

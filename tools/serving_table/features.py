@@ -1,36 +1,57 @@
-"""The rows of the table."""
+"""The rows of the tables."""
 
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import dataclass, field
 from typing import Any
 
 
 @dataclass(frozen=True)
 class Feature:
-    """A row: a model, options of vLLM's `LLM` and what to check."""
+    """A model, options of vLLM and what to check."""
 
     name: str
     model: str
     options: dict[str, Any] = field(default_factory=dict)
     check: str = "tokens"
+    rule: str = ""  # what the plugin computes differently from the model's definition
     error: str = ""  # the plugin's own error, for features that it does not support
+    variables: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def process(self) -> tuple[str, int]:
+        """The script that runs it and its cards; features with the same ones share a process."""
+        script = "served.py" if self.check in ("server", "terminal") else "row.py"
+        return script, self.options.get("tensor_parallel_size", 1)
+
+    def request(self) -> dict[str, Any]:
+        """Return what the script needs."""
+        return {"check": self.check, "options": self.all_options(), "rule": self.rule}
 
     def all_options(self) -> dict[str, Any]:
         """Return the options, including those that all rows have in common."""
         return {**COMMON, **self.options}
 
     def arguments(self) -> str:
-        """Return the options in the form of the command line, without those of all rows."""
-        return " ".join(_argument(name, value) for name, value in self.options.items()) or "none"
+        """Return variables and options as on a command line, without those of all rows."""
+        words = [f"{name}={value}" for name, value in self.variables.items()]
+        for each in command_line(self.options):
+            words += map(shlex.quote, each.split(" ", 1))
+        return f"`{' '.join(words)}`" if words else ""
+
+
+def command_line(options: dict[str, Any]) -> list[str]:
+    """Return each option of vLLM's `LLM` as an option of ``vllm serve``."""
+    return [_argument(name, value) for name, value in options.items()]
 
 
 def _argument(name: str, value: Any) -> str:
     option = f"--{name.replace('_', '-')}"
     if isinstance(value, bool):
-        return f"`{option}`" if value else f"`--no-{option[2:]}`"
-    return f"`{option} {json.dumps(value) if isinstance(value, dict) else value}`"
+        return option if value else f"--no-{option[2:]}"
+    return f"{option} {json.dumps(value) if isinstance(value, dict) else value}"
 
 
 COMMON: dict[str, Any] = {
@@ -40,38 +61,60 @@ COMMON: dict[str, Any] = {
     "gpu_memory_utilization": 0.01,
 }
 COMPILED: dict[str, Any] = {"enforce_eager": False}
+TWO_CARDS: dict[str, Any] = {"tensor_parallel_size": 2}
+CHUNKS = {"enable_chunked_prefill": True, "max_num_batched_tokens": 128}
 NGRAMS: dict[str, Any] = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3}
+WARM = {"VLLM_SKIP_WARMUP": "false"}
+NO_OPERATOR = "has no attribute 'dynamic_scaled_fp8_quant'"
 
 FEATURES = (
-    Feature("dense", "dense"),
-    Feature("dense, compiled", "dense", COMPILED),
-    Feature("grouped-query attention", "grouped"),
-    Feature("grouped-query attention, compiled", "grouped", COMPILED),
-    Feature("sliding window in all layers", "window", check="first"),
-    Feature("sliding window in some layers", "interleaved", check="first"),
-    Feature("mixture of experts", "experts"),
-    Feature("mixture of experts, compiled", "experts", COMPILED),
-    Feature("GPT-OSS", "gpt_oss"),
-    Feature("tensor parallel, 2 cards", "dense", {"tensor_parallel_size": 2}),
-    Feature("tensor parallel, 2 cards, compiled", "dense", {"tensor_parallel_size": 2, **COMPILED}),
-    Feature("tensor parallel, 4 cards", "dense", {"tensor_parallel_size": 4}),
-    Feature("prefix caching", "long", {"enable_prefix_caching": True}, "prefix"),
-    Feature(
-        "chunked prefill", "long", {"enable_chunked_prefill": True, "max_num_batched_tokens": 128}
-    ),
-    Feature("LoRA", "dense", {"enable_lora": True, "max_lora_rank": 8}, "lora"),
-    Feature("speculative decoding with n-grams", "dense", {"speculative_config": NGRAMS}),
-    Feature("guided decoding", "dense", check="guided"),
-    Feature("embeddings", "dense", {"runner": "pooling", "convert": "embed"}, "embeddings"),
-    Feature("default memory utilization", "dense", {"gpu_memory_utilization": 0.92}),
-    Feature("AWQ", "dense-awq", {"quantization": "awq_hpu"}),
-    Feature("GPTQ", "dense-gptq", {"quantization": "gptq_hpu"}),
-    Feature("FP8, static scales", "dense-fp8", check="first"),
-    Feature(
-        "FP8, dynamic scales",
-        "dense",
-        {"quantization": "fp8"},
-        error="has no attribute 'dynamic_scaled_fp8_quant'",
-    ),
-    Feature("MXFP4 (GPT-OSS)", "gpt_oss-mxfp4"),
+    Feature("sliding window in all layers", "mistral_window", rule="window"),
+    Feature("sliding window in some layers", "gemma3_window", rule="window"),
+    Feature("sliding window in some layers, GPT-OSS", "gpt_oss_window", rule="window"),
+    Feature("tensor parallel, 4 cards", "llama", {"tensor_parallel_size": 4}),
+    Feature("tensor parallel, 2 cards, compiled", "llama", {**TWO_CARDS, **COMPILED}),
+    Feature("prefix caching", "llama_long", {"enable_prefix_caching": True}, "prefix"),
+    Feature("chunked prefill", "llama_long", CHUNKS),
+    Feature("LoRA", "llama", {"enable_lora": True, "max_lora_rank": 8}, "lora"),
+    Feature("speculative decoding with n-grams", "llama", {"speculative_config": NGRAMS}),
+    Feature("guided decoding", "llama", check="guided"),
+    Feature("embeddings", "llama", {"runner": "pooling", "convert": "embed"}, "embeddings"),
+    Feature("most of the card", "llama", {"gpu_memory_utilization": 0.92}),
+    Feature("AWQ", "llama-awq", {"quantization": "awq_hpu"}),
+    Feature("GPTQ", "llama-gptq", {"quantization": "gptq_hpu"}),
+    Feature("FP8 checkpoint with static scales", "llama-fp8_static", rule="FP8 activations"),
+    Feature("FP8 checkpoint with dynamic scales", "llama-fp8_dynamic", rule="FP8 activations"),
+    Feature("FP8, quantized when loading", "llama", {"quantization": "fp8"}, error=NO_OPERATOR),
+    Feature("GPT-OSS with MXFP4 weights", "gpt_oss-mxfp4"),
+    Feature("server", "llama", check="server"),
+    Feature("server, compiled", "llama", COMPILED, "server"),
+    Feature("server, compiled with warm-up", "llama", COMPILED, "server", variables=WARM),
+    Feature("server, 2 cards", "llama", TWO_CARDS, "server"),
+    Feature("server in a terminal", "llama", check="terminal"),
 )
+
+WAYS = {"eager": {}, "compiled": COMPILED, "2 cards": TWO_CARDS}
+"""Columns of the second table: how vLLM runs each model."""
+
+MODELS = {
+    "Llama": "llama",
+    "Qwen2": "qwen2",
+    "Qwen3": "qwen3",
+    "Mistral": "mistral",
+    "Phi-3": "phi3",
+    "OLMo 2": "olmo2",
+    "Granite": "granite",
+    "Gemma 3": "gemma3",
+    "StarCoder2": "starcoder2",
+    "GPT-2": "gpt2",
+    "GPT-NeoX": "gpt_neox",
+    "OPT": "opt",
+    "Mixtral": "mixtral",
+    "Qwen3-MoE": "qwen3_moe",
+    "GPT-OSS": "gpt_oss",
+}
+
+
+def model_features(name: str) -> list[Feature]:
+    """Return the features of a row of the second table."""
+    return [Feature(f"{name}, {way}", MODELS[name], options) for way, options in WAYS.items()]

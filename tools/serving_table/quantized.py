@@ -1,16 +1,24 @@
-"""Quantized checkpoints. Each function also writes the dequantized weights back to the model."""
+"""Quantized checkpoints. Each function also writes the dequantized weights back to the model.
+
+Functions of checkpoints with FP8 activations return a model without them, and replace the layers of
+the model by layers with FP8 activations.
+"""
 
 from __future__ import annotations
 
+import copy
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import save_file
 
+from serving_table.plugin_rules import Fp8Linear, requantized
+
 GROUP = 64
+MERGED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 FP4 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
 FP4 = torch.cat([FP4, -FP4])
@@ -83,17 +91,49 @@ def gptq(model: torch.nn.Module, folder: Path) -> None:
     _write(model, folder, weights, {**settings, "sym": False, "lm_head": False})
 
 
-def fp8(model: torch.nn.Module, folder: Path) -> None:
-    """Write FP8 weights with one scale per tensor, and static scales of activations."""
-    weights = {}
+def fp8_static(model: torch.nn.Module, folder: Path) -> torch.nn.Module:
+    """Write FP8 weights with one scale per tensor, and static scales of activations.
+
+    The scale limits activations to 1.92, which changes the tokens of many prompts.
+    """
+    return _fp8(model, folder, torch.tensor([0.004]))
+
+
+def fp8_dynamic(model: torch.nn.Module, folder: Path) -> torch.nn.Module:
+    """Write FP8 weights with one scale per tensor; each token's activations have another scale."""
+    return _fp8(model, folder, None)
+
+
+def _fp8(model: torch.nn.Module, folder: Path, input_scale: torch.Tensor | None) -> torch.nn.Module:
+    """Write weights, replace layers by those of the plugin's rules, and return the definition."""
+    weights, stored, scales = {}, {}, {}
     for name, linear in _linears(model):
-        scale = linear.weight.abs().max() / 240
-        stored = (linear.weight / scale).to(torch.float8_e4m3fn)
-        linear.weight.data = (stored.float() * scale).contiguous()
-        weights[f"{name}.weight"] = stored
-        weights[f"{name}.weight_scale"] = scale.reshape(1)
-        weights[f"{name}.input_scale"] = torch.tensor([0.05])
-    _write(model, folder, weights, {"quant_method": "fp8", "activation_scheme": "static"})
+        scales[name] = linear.weight.data.abs().max() / 448
+        stored[name] = (linear.weight.data / scales[name]).to(torch.float8_e4m3fn)
+        linear.weight.data = (stored[name].float() * scales[name]).contiguous()
+        weights[f"{name}.weight"] = stored[name]
+        weights[f"{name}.weight_scale"] = scales[name].reshape(1)
+        if input_scale is not None:
+            weights[f"{name}.input_scale"] = input_scale
+    scheme = "dynamic" if input_scale is None else "static"
+    _write(model, folder, weights, {"quant_method": "fp8", "activation_scheme": scheme})
+    definition = copy.deepcopy(model)
+    for names in _merged(stored):
+        made, common = requantized([stored[n] for n in names], [scales[n] for n in names])
+        for name, weight in zip(names, made, strict=True):
+            doubled = None if input_scale is None else input_scale * 2
+            model.set_submodule(name, Fp8Linear(weight, common, doubled))
+    return definition
+
+
+def _merged(names: Iterable[str]) -> list[list[str]]:
+    """Return lists of layers that vLLM merges into one."""
+    lists: dict[str, list[str]] = {}
+    for name in names:
+        parent, _, own = name.rpartition(".")
+        common = next((each for each in MERGED if own in each), own)
+        lists.setdefault(f"{parent}.{common}", []).append(name)
+    return list(lists.values())
 
 
 def mxfp4(model: torch.nn.Module, folder: Path) -> None:

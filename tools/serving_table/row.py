@@ -1,6 +1,6 @@
-"""Run one row: ``python row.py FOLDER FEATURE`` prints JSON lines, the last of which is the result.
+"""Run features in one process: ``python row.py FOLDER FEATURES`` prints a JSON line for each.
 
-The features are in ``features.py``. FOLDER contains a model of ``models.py``.
+FOLDER contains a model of ``models.py``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def adapter(folder: Path) -> tuple[Path, torch.nn.Module]:
 
     from serving_table import models
 
-    model = models.make("dense")
+    model = models.make("llama")
     made = torch.Generator().manual_seed(3)
     weights = {}
     for name, module in model.named_modules():
@@ -52,21 +52,14 @@ def generated(llm: Any, rows: list[dict[str, Any]], **options: Any) -> list[list
     return [list(output.outputs[0].token_ids) for output in outputs]
 
 
-def compared(
-    tokens: list[list[int]], rows: list[dict[str, Any]], only_first: bool
-) -> tuple[bool, str]:
-    """Return whether all tokens are equal, and how many are before the first other one.
-
-    With `only_first`, only the first token of each sequence has to be equal.
-    """
+def compared(tokens: list[list[int]], expected: list[list[int]]) -> tuple[bool, str]:
+    """Return whether all tokens are equal, and how many are before the first other one."""
     same = total = 0
-    begun = True
-    for found, row in zip(tokens, rows, strict=True):
-        pairs = zip(found, row["tokens"], strict=True)
-        first = next((i for i, (a, b) in enumerate(pairs) if a != b), len(found))
-        same, total, begun = same + first, total + len(row["tokens"]), begun and first > 0
-    sentence = f"{same} of {total} tokens equal those of transformers"
-    return begun if only_first else same == total, sentence
+    for found, wanted in zip(tokens, expected, strict=True):
+        pairs = zip(found, wanted, strict=True)
+        same += next((i for i, (a, b) in enumerate(pairs) if a != b), len(wanted))
+        total += len(wanted)
+    return same == total, f"{same} of {total}"
 
 
 def run(feature: dict[str, Any], folder: Path) -> tuple[bool, str]:
@@ -83,7 +76,7 @@ def run(feature: dict[str, Any], folder: Path) -> tuple[bool, str]:
 
         stored, merged = adapter(folder)
         options["lora_request"] = LoRARequest("adapter", 1, str(stored))
-        rows = models.expected(merged, 6)
+        rows = models.expected(merged, models.KINDS["llama"].length)
     embeddings = _embeddings(rows) if check == "embeddings" else None
     llm = LLM(model=str(folder), **feature["options"])
     if check == "guided":
@@ -91,7 +84,10 @@ def run(feature: dict[str, Any], folder: Path) -> tuple[bool, str]:
     if embeddings is not None:
         return _embedded(llm, rows, embeddings)
     tokens = generated(llm, rows, **options)
-    good, sentence = compared(tokens, rows, check == "first")
+    good, sentence = compared(tokens, [row["tokens"] for row in rows])
+    if rule := feature["rule"]:
+        _, other = compared(tokens, [row["by_definition"] for row in rows])
+        sentence += f" with the plugin's {rule}, {other} with the model's"
     if check == "prefix":
         again = llm.generate([{"prompt_token_ids": rows[0]["prompt"]}], use_tqdm=False)[
             0
@@ -116,7 +112,7 @@ def _guided(llm: Any) -> tuple[bool, str]:
 def _embeddings(rows: list[dict[str, Any]]) -> torch.Tensor:
     from serving_table import models
 
-    model = models.make("dense").model
+    model = models.make("llama").model
     with torch.no_grad():
         states = [model(torch.tensor([row["prompt"]])).last_hidden_state[0, -1] for row in rows]
     return torch.nn.functional.normalize(torch.stack(states), dim=-1)
@@ -129,6 +125,16 @@ def _embedded(llm: Any, rows: list[dict[str, Any]], expected: torch.Tensor) -> t
     return cosine > 0.999, f"cosine similarity with transformers at least {cosine:.5f}"
 
 
+def main(folder: Path, features: list[dict[str, Any]]) -> None:
+    """Run features one after the other, and print the result of each."""
+    from vllm.distributed import cleanup_dist_env_and_memory
+
+    for feature in features:
+        print("RESULT", json.dumps(run(feature, folder)), flush=True)
+        torch._dynamo.reset()
+        cleanup_dist_env_and_memory()
+
+
 if __name__ == "__main__":
-    os.environ |= {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_SKIP_WARMUP": "true"}
-    print("RESULT", json.dumps(run(json.loads(sys.argv[2]), Path(sys.argv[1]))), flush=True)
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    main(Path(sys.argv[1]), json.loads(sys.argv[2]))

@@ -1,0 +1,112 @@
+"""The tables of vLLM's features: how rows are judged and written, and the plugin's rules."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.append(str(Path(__file__).parents[2] / "tools"))
+
+from serving_table import page, plugin_rules
+from serving_table.__main__ import judge, judged
+from serving_table.features import FEATURES, MODELS, Feature, model_features
+from serving_table.row import compared
+
+ROW = Feature("A row", "llama")
+REFUSED = Feature("Another", "llama", error="not supported")
+
+
+def result(good):
+    return f"RESULT {json.dumps([good, 'some'])}"
+
+
+@pytest.mark.parametrize(
+    ("feature", "output", "good", "sentence"),
+    [
+        (ROW, result(True), True, "some"),
+        (ROW, result(False), False, "some"),
+        (ROW, "(Worker pid=1) ValueError: no\nlast line", False, "`ValueError: no`"),
+        (ROW, "", False, "`no output`"),
+        (REFUSED, result(True), False, "some"),
+        (REFUSED, "RuntimeError: it is not supported", True, "`RuntimeError: it is not supported`"),
+        (REFUSED, "RuntimeError: another", False, "`RuntimeError: another`"),
+    ],
+)
+def test_row_is_good_if_it_works_or_fails_with_its_known_error(feature, output, good, sentence):
+    assert judge(feature, output) == (good, sentence)
+
+
+def test_error_belongs_to_the_feature_after_the_last_result():
+    features = [ROW, ROW, ROW]
+    output = f"INFO\n{result(True)}\nValueError: no\n"
+    assert judged(features, output) == [(True, "some"), (False, "`ValueError: no`")]
+    assert judged(features[:1], output) == [(True, "some")]
+
+
+def test_tokens_after_the_first_other_one_do_not_count():
+    assert compared([[1, 2, 3], [4, 5, 6]], [[1, 2, 3], [4, 5, 6]]) == (True, "6 of 6")
+    assert compared([[1, 9, 3], [4, 5, 6]], [[1, 2, 3], [4, 5, 6]]) == (False, "4 of 6")
+
+
+def test_rows_are_replaced_in_the_order_of_the_tables(tmp_path):
+    path = tmp_path / "page.md"
+    first, second = page.HEADERS
+    path.write_text(f"Before\n\n{page.header(first)}\nBetween\n\n{page.header(second)}\nAfter\n")
+    for name, sentence in ((FEATURES[1].name, "old"), (FEATURES[0].name, "a | b")):
+        page.update([name, "", sentence], path)
+    page.update([FEATURES[1].name, "", "new"], path)
+    page.update([next(iter(MODELS)), "x", "y", "z"], path)
+    assert page.listed(first, path) == [each.name for each in FEATURES[:2]]
+    assert page.listed(second, path) == [next(iter(MODELS))]
+    text = path.read_text()
+    assert f"|  | a / b |\n| {FEATURES[1].name} |  | new |\n\nBetween\n" in text
+    assert text.endswith("| x | y | z |\n\nAfter\n")
+
+
+def test_page_lists_all_rows():
+    for columns, names in page.HEADERS.items():
+        assert page.listed(columns) == names
+    every = [*FEATURES, *(each for name in MODELS for each in model_features(name))]
+    assert len({each.name for each in every}) == len(every)
+
+
+class Config:
+    def __init__(self, window, kinds=None, model_type=""):
+        self.sliding_window, self.layer_types, self.model_type = window, kinds, model_type
+
+
+def first_keys(mask):
+    return [row.tolist().index(0) for row in mask[0, 0]]
+
+
+def test_window_of_all_layers_applies_only_to_the_prompt():
+    mask = plugin_rules.masks(Config(2), 3, 5, 7)
+    assert mask.shape == (3, 1, 7, 7)
+    assert first_keys(mask) == [0, 0, 0, 1, 2, 0, 0]
+    assert torch.equal(mask[0, 0] == 0, torch.tril(mask[0, 0] == 0))
+    assert plugin_rules.masks(Config(None), 3, 5, 7) is None
+
+
+def test_window_of_some_layers_is_read_in_blocks_when_decoding():
+    kinds = ["sliding_attention", "full_attention"]
+    for model_type, decoding in (("", 128), ("gpt_oss", 0)):
+        found = plugin_rules.masks(Config(128, kinds, model_type), 1, 200, 202)
+        assert first_keys(found["full_attention"]) == [0] * 202
+        assert first_keys(found["sliding_attention"])[199:] == [72, decoding, decoding]
+
+
+def test_merged_fp8_weights_have_the_largest_scale_and_at_most_240():
+    stored = [torch.tensor([448.0, 1.0]), torch.tensor([448.0, 16.0])]
+    scales = [torch.tensor(0.25), torch.tensor(1.0)]
+    made, common = plugin_rules.requantized([w.to(torch.float8_e4m3fn) for w in stored], scales)
+    assert common == 2.0
+    assert [each.float().tolist() for each in made] == [[56.0, 0.125], [224.0, 8.0]]
+
+
+@pytest.mark.parametrize(("scale", "expected"), [(0.5, 120.0), (None, 1000.0)])
+def test_fp8_activations_are_clamped_by_a_static_scale(scale, expected):
+    static = None if scale is None else torch.tensor([scale])
+    layer = plugin_rules.Fp8Linear(torch.ones(1, 1), torch.tensor(1.0), static)
+    assert layer(torch.tensor([[1000.0]])).item() == pytest.approx(expected, rel=0.01)
