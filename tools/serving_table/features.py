@@ -83,7 +83,7 @@ FEATURES = (
     Feature("AWQ", "llama-awq", {"quantization": "awq_hpu"}),
     Feature("GPTQ", "llama-gptq", {"quantization": "gptq_hpu"}),
     Feature("FP8 checkpoint with static scales", "llama-fp8_static", rule="FP8 activations"),
-    Feature("FP8 checkpoint with dynamic scales", "llama-fp8_dynamic", rule="FP8 activations"),
+    Feature("FP8 checkpoint with dynamic scales", "llama-fp8_dynamic"),
     Feature("FP8, quantized when loading", "llama", {"quantization": "fp8"}, error=NO_OPERATOR),
     Feature("GPT-OSS with MXFP4 weights", "gpt_oss-mxfp4"),
     Feature("server", "llama", check="server"),

@@ -67,26 +67,21 @@ def requantized(
 
 
 class Fp8Linear(torch.nn.Module):
-    """A linear layer with float8 weights and activations, without a bias.
+    """A linear layer with float8 weights and activations, which has no bias.
 
-    `input_scale` is the static scale of activations; if it is None, each token has its own scale.
+    `scale` and `input_scale` are the scales of the weights and of the activations.
     """
 
     def __init__(
-        self, weight: torch.Tensor, scale: torch.Tensor, input_scale: torch.Tensor | None
+        self, weight: torch.Tensor, scale: torch.Tensor, input_scale: torch.Tensor
     ) -> None:
         super().__init__()
         self.weight = torch.nn.Parameter(weight.float(), requires_grad=False)
-        self.scale = float(scale)
-        self.input_scale = input_scale
+        self.input_scale = float(input_scale)
+        self.scale = float(scale) * self.input_scale
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
         """Return the product in the type of `values`."""
-        scale = self.input_scale
-        inverse = None if scale is None else 1 / scale
-        if scale is None:
-            largest = values.bfloat16().abs().amax(-1, keepdim=True)
-            scale = (largest + 1e-8) / LARGEST
-            inverse = 1 / scale
-        product = to_fp8(values, inverse).float() @ self.weight.float().t()
-        return (product * (scale.float() * self.scale)).to(values.dtype)
+        factor = torch.tensor(1 / self.input_scale)
+        product = to_fp8(values, factor).float() @ self.weight.float().t()
+        return (product * self.scale).to(values.dtype)

@@ -1,8 +1,4 @@
-"""Quantized checkpoints. Each function also writes the dequantized weights back to the model.
-
-Functions of checkpoints with FP8 activations return a model without them, and replace the layers of
-the model by layers with FP8 activations.
-"""
+"""Quantized checkpoints. Each function also writes the dequantized weights back to the model."""
 
 from __future__ import annotations
 
@@ -94,18 +90,28 @@ def gptq(model: torch.nn.Module, folder: Path) -> None:
 def fp8_static(model: torch.nn.Module, folder: Path) -> torch.nn.Module:
     """Write FP8 weights with one scale per tensor, and static scales of activations.
 
-    The scale limits activations to 1.92, which changes the tokens of many prompts.
+    The scale limits activations to 1.92, which changes the tokens of many prompts. The layers of
+    the model are replaced by those of the plugin's rules; return a copy without them.
     """
-    return _fp8(model, folder, torch.tensor([0.004]))
+    input_scale = torch.tensor([0.004])
+    stored, scales = _fp8(model, folder, input_scale)
+    definition = copy.deepcopy(model)
+    for names in _merged(stored):
+        made, common = requantized([stored[n] for n in names], [scales[n] for n in names])
+        for name, weight in zip(names, made, strict=True):
+            model.set_submodule(name, Fp8Linear(weight, common, input_scale * 2))
+    return definition
 
 
-def fp8_dynamic(model: torch.nn.Module, folder: Path) -> torch.nn.Module:
+def fp8_dynamic(model: torch.nn.Module, folder: Path) -> None:
     """Write FP8 weights with one scale per tensor; each token's activations have another scale."""
-    return _fp8(model, folder, None)
+    _fp8(model, folder, None)
 
 
-def _fp8(model: torch.nn.Module, folder: Path, input_scale: torch.Tensor | None) -> torch.nn.Module:
-    """Write weights, replace layers by those of the plugin's rules, and return the definition."""
+def _fp8(
+    model: torch.nn.Module, folder: Path, input_scale: torch.Tensor | None
+) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """Write weights, and return them and their scales by the name of the layer."""
     weights, stored, scales = {}, {}, {}
     for name, linear in _linears(model):
         scales[name] = linear.weight.data.abs().max() / 448
@@ -117,13 +123,7 @@ def _fp8(model: torch.nn.Module, folder: Path, input_scale: torch.Tensor | None)
             weights[f"{name}.input_scale"] = input_scale
     scheme = "dynamic" if input_scale is None else "static"
     _write(model, folder, weights, {"quant_method": "fp8", "activation_scheme": scheme})
-    definition = copy.deepcopy(model)
-    for names in _merged(stored):
-        made, common = requantized([stored[n] for n in names], [scales[n] for n in names])
-        for name, weight in zip(names, made, strict=True):
-            doubled = None if input_scale is None else input_scale * 2
-            model.set_submodule(name, Fp8Linear(weight, common, doubled))
-    return definition
+    return stored, scales
 
 
 def _merged(names: Iterable[str]) -> list[list[str]]:
