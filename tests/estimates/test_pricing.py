@@ -409,3 +409,51 @@ def test_convolutions_are_products_of_their_unfolded_inputs():
     }
     flops = 2 * 32 * 56 * 56 * 128 * 64 * 9
     assert costs["aten.convolution.default"].matrix == pytest.approx(flops / PEAK, rel=0.05)
+
+
+def test_narrow_products_wait_for_their_results():
+    def seconds(width):
+        program = traced(nn.Linear(width, 4096, bias=False), 4096, width)
+        return costs_of(price(program, "gaudi2"))[0].matrix
+
+    # The shorter edge of an array with 128 x 512 elements.
+    assert seconds(32) == pytest.approx(seconds(128))
+    assert seconds(256) == pytest.approx(2 * seconds(128))
+
+
+class Moved(nn.Module):
+    def __init__(self, move):
+        super().__init__()
+        self.move = move
+
+    def forward(self, x):
+        return self.move(x.relu()).neg()
+
+
+def test_elements_are_moved_in_a_kernel_of_their_own():
+    moves = [torch.abs, lambda x: x.transpose(0, 1).contiguous(), lambda x: x.roll(1, 0)]
+    plain, transposed, rolled = (
+        price(traced(Moved(move), 64, 64, 4096), "gaudi2").operations for move in moves
+    )
+    assert sum(each.launch for each in plain) == pytest.approx(FITTED.node_seconds)
+    for moved in (transposed, rolled):
+        assert sum(each.launch for each in moved) == pytest.approx(3 * FITTED.node_seconds)
+        assert sum(each.memory for each in moved) > sum(each.memory for each in plain)
+
+
+def test_rows_are_padded_to_complete_vectors():
+    def instructions(width):
+        return costs_of(price(traced(nn.Softmax(-1), 4096, width), "gaudi2"))[0].vector
+
+    assert instructions(49) == pytest.approx(instructions(128))
+    assert instructions(256) == pytest.approx(2 * instructions(128))
+
+
+def test_zero_exchanges_gradients_and_gathers_weights():
+    program = trained(nn.Linear(4096, 4096, bias=False), 1, 4096)
+    part = 2 * 4096 * 4096 * 7 / 8 / (37.5e9 * 7 * LINK_EFFICIENCY) + FITTED.link_latency
+    exchanged = {
+        how: price(program, "gaudi2", layout=parse(8, how)).exchange for how in ("zero2", "zero3")
+    }
+    assert exchanged["zero2"] == pytest.approx(2 * part * FITTED.exchange["zero"])
+    assert exchanged["zero3"] == pytest.approx(3 * part * FITTED.exchange["zero3"])

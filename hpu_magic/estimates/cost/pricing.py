@@ -21,6 +21,9 @@ SECONDS_PER_OPERATOR = 0.3e-3
 """Based on the log of a Gaudi2 server that compiled 72 graphs of a model with 8 billion parameters
 in 28 s. One pass of such a model runs 1,300 operators."""
 
+_EXCHANGES = ("ddp", "zero", "zero", "zero3")
+"""Names of the constants for ZeRO stages 0 to 3."""
+
 COMPILATION_BAND = 1 / 4, 4.0
 """An assumption: the only log is from inference and mentions neither the host nor the release."""
 
@@ -256,7 +259,7 @@ def exchanged(workload: Workload, constants: Constants) -> float:
         return 0.0
     stride = layout.tensor * layout.pipeline
     one_way = links.scatter(workload.gradients, layout.data, card, constants, stride)
-    times = constants.exchange["zero" if layout.zero else "ddp"]
+    times = constants.exchange[_EXCHANGES[layout.zero]]
     if layout.zero < 3:
         return times * 2 * one_way
     gathered = links.scatter(workload.weights, layout.data, card, constants, stride)

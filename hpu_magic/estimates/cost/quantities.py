@@ -208,18 +208,22 @@ class _Reader:
 
 
 def array_seconds(product: Product, card: Generation, dtype: str) -> float:
-    """Return the time in seconds that a matmul takes at the arrays' peak rate, ignoring memory."""
-    return product.flops / (card.matrix_flops[dtype] * filled(product, card))
+    """Return the time in seconds that a matmul takes at the arrays' peak rate, ignoring memory.
+
+    The best array shape is used. An array computes the tiles of the result one after the other. It
+    adds one product per cycle to each element of the tile, and then the results leave it along its
+    longer edge, so a tile takes at least as many cycles as the shorter edge is long.
+    """
+    area = min(
+        _tiles(product, card, rows, columns) * max(product.k, min(rows, columns)) * rows * columns
+        for rows, columns in card.array_shapes
+    )
+    return 2 * area * card.matrix_engines / card.matrix_flops[dtype]
 
 
-def filled(product: Product, card: Generation) -> float:
-    """Return the fraction of the arrays that a matmul's output fills with the best array shape."""
-    if not product.flops:  # an empty tensor
-        return 1.0
-    best = 0.0
-    for rows, columns in card.array_shapes:
-        tiles = product.batch * ceil(product.m / rows) * ceil(product.n / columns)
-        rounds = ceil(tiles / card.matrix_engines)
-        room = rounds * card.matrix_engines * rows * columns
-        best = max(best, product.batch * product.m * product.n / room)
-    return best
+def _tiles(product: Product, card: Generation, rows: int, columns: int) -> int:
+    """Return the number of tiles that each engine computes; 0 if the product is empty."""
+    if not product.flops:
+        return 0
+    tiles = product.batch * ceil(product.m / rows) * ceil(product.n / columns)
+    return ceil(tiles / card.matrix_engines)

@@ -20,6 +20,7 @@ from hpu_magic.estimates.tracing.program import Operand, Operation, Phase, Progr
 # Weights are not sharded if the shards would be narrower than this, because the communication would
 # cost more than sharding saves.
 _NARROWEST = 32
+_BY_ELEMENT = (Kind.VECTOR, Kind.REARRANGING)
 _SOFTMAX = {"_softmax", "_safe_softmax"}
 
 
@@ -54,7 +55,7 @@ class Sharding:
         if self._cards == 1:
             return Share(work)
         reads = [operand for operand in operation.reads if operand.storage not in self._weights]
-        if not reads and operation.reads and work.kind is Kind.VECTOR:
+        if not reads and operation.reads and work.kind in _BY_ELEMENT:
             self._weights.update(operand.storage for operand in operation.writes)
             return Share(_part(work, self._cards), self._cards)
         if operation.phase is Phase.OPTIMIZER:
@@ -88,7 +89,7 @@ class Sharding:
         if work.kind is Kind.ATTENTION:
             check_heads(operation, self._cards)
             divided = divided or self._is_cache(reads)
-        elif operation.writes and self._is_cache(reads) and work.kind is Kind.VECTOR:
+        elif operation.writes and self._is_cache(reads) and work.kind in _BY_ELEMENT:
             divided = True
         elif _is_softmax_of_scores(operation):
             check_heads(operation, self._cards)

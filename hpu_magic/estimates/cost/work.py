@@ -18,6 +18,7 @@ class Kind(StrEnum):
     ATTENTION = "attention"
     VECTOR = "vector"
     GATHER = "gather"
+    REARRANGING = "rearranging"  # moves elements without calculating
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,8 @@ class Work:
 # Number of instructions per element. Special functions such as exp use a lookup table and a
 # polynomial.
 PLAIN, SPECIAL = 1.0, 10.0
+_LANES = 128
+"""Number of bf16 elements in a vector."""
 _SPECIAL = {
     *("exp", "exp2", "expm1", "log", "log2", "log1p", "sin", "cos", "tan", "tanh", "sigmoid"),
     *("erf", "erfc", "gelu", "silu", "mish", "softplus", "logit", "rsqrt", "sqrt", "reciprocal"),
@@ -65,6 +68,8 @@ _PASSES = {  # instructions per element, including sums, differences and a speci
     "sort": 64.0,
     "cumsum": 4.0,
 }
+# Operators that change the order of elements, which the compiler does not fuse with calculations.
+_REARRANGING = {"clone", "roll", "flip", "constant_pad_nd"}
 _NOTHING = {"detach", "lift_fresh", "alias", "empty", "empty_like", "empty_strided", "new_empty"}
 _NOTHING |= {"_local_scalar_dense", "_assert_async", "_assert_scalar", "sym_size", "_reshape_alias"}
 _GATHER = {"embedding", "index", "index_select", "gather", "take", "embedding_dense_backward"}
@@ -96,7 +101,13 @@ def work_of(operation: Operation, *, fused_attention: bool = False) -> Work:
     if name in _GATHER:
         moved = max((operand.elements for operand in operation.writes), default=0)
         return Work(Kind.GATHER, instructions=PLAIN * moved)
-    return Work(Kind.VECTOR, instructions=_instructions(name, operation))
+    kind = Kind.REARRANGING if name in _REARRANGING and _has_order(operation) else Kind.VECTOR
+    return Work(kind, instructions=_instructions(name, operation))
+
+
+def _has_order(operation: Operation) -> bool:
+    """Return whether an operand has several rows of several vectors, so that order matters."""
+    return sum(size > 1 for operand in operation.writes[:1] for size in operand.shape) > 2
 
 
 def touched(operation: Operation, kind: Kind) -> tuple[tuple[Operand, ...], tuple[Operand, ...]]:
@@ -140,7 +151,15 @@ def _instructions(name: str, operation: Operation) -> float:
         each = PLAIN
     if name == "div" and not _wide_second(operation):
         each = PLAIN  # a division by a scalar is computed as a multiplication
+    if "softmax" in name or "layer_norm" in name or "rms_norm" in name:
+        elements *= _padded(operation)
     return elements * each
+
+
+def _padded(operation: Operation) -> float:
+    """Return by how much the last dimension grows if it is padded to complete vectors."""
+    last = max((operand.shape for operand in operation.reads), key=len, default=(1,))[-1:]
+    return -(-last[0] // _LANES) * _LANES / last[0] if last and last[0] else 1.0
 
 
 def _wide_second(operation: Operation) -> bool:
