@@ -1,9 +1,12 @@
 """Fits the constants of estimates to published measurements, and checks their errors.
 
-``python tools/estimates.py fit`` prints the best constants for `cost/constants.py`, and their
-errors. After changing the constants, also update the errors in ``docs/estimates.md``.
+``python tools/estimates.py choose`` chooses the regularization of the fit with two levels of
+families that are left out, and prints the errors and bands that it expects for other families.
+``python tools/estimates.py fit`` prints the best constants for `cost/constants.py` with this
+regularization, and their errors. After changing the constants, also update the bands, and the
+errors in ``docs/estimates.md``.
 ``python tools/estimates.py figures`` prints the estimates of all measurements as JSON, for the
-documentation site. Both trace all measured models, which takes a few minutes.
+documentation site. All of them trace all measured models, which takes a few minutes.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from calibration.batch import Batch
 from calibration.fit import Figures, errors_of, fitted, held_out, spread, values
 from calibration.measurements import KINDS, Job, job_of, measurements
 from calibration.peaks import peaks
+from calibration.selection import Selection, band, candidates
 
 from hpu_magic import backend
 from hpu_magic.estimates.cost.constants import FITTED, Constants
@@ -47,6 +51,29 @@ def residuals(measured: Batch, constants: Constants) -> str:
     return "\n".join(lines)
 
 
+def choice(measured: Batch) -> str:
+    """Return the best regularization, and the errors expected for other families, as text."""
+    selection = Selection(measured, FITTED, candidates())
+    chosen, found = selection.nested()
+    lines = [f"best: {selection.best()}"]
+    lines += [f"without {family}: {name}" for family, name in chosen.items()]
+    for kind in KINDS:
+        errors = [
+            error
+            for job, error in zip(measured.jobs, found, strict=True)
+            if job.measurement.kind == kind and job.measurement.scored
+        ]
+        median, most, bias = spread(errors)
+        factors = ", ".join(
+            f"{share:.0%} within a factor of {band(measured, found, kind, share):.2f}"
+            for share in (0.8, 0.9)
+        )
+        lines.append(
+            f"{kind}: median {median:.1%}, 90 % within {most:.1%}, bias {bias:.3f}; {factors}"
+        )
+    return "\n".join(lines)
+
+
 def figures(measured: Batch) -> Figures:
     """Return the estimates of all measurements with the current constants."""
     return Figures(
@@ -58,10 +85,12 @@ def figures(measured: Batch) -> Figures:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("task", choices=("fit", "figures"))
+    parser.add_argument("task", choices=("choose", "fit", "figures"))
     task = parser.parse_args().task
     all_jobs = Batch(jobs())
-    if task == "fit":
+    if task == "choose":
+        print(choice(all_jobs))
+    elif task == "fit":
         print(residuals(all_jobs, fitted(all_jobs, FITTED)))
     else:
         print(json.dumps(asdict(figures(all_jobs))))

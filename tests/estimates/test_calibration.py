@@ -2,6 +2,7 @@
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from calibration.batch import Batch  # noqa: E402  (needs the path above)
 from calibration.fit import (  # noqa: E402  (needs the path above)
     PRIORS,
     Figures,
+    errors_of,
     fitted,
     spread,
     values,
@@ -25,10 +27,12 @@ from calibration.measurements import (  # noqa: E402
     PRODUCTS,
     SINGLE,
     TRAINING,
+    Measurement,
     job_of,
     measurements,
     rows_of,
 )
+from calibration.selection import Selection, band  # noqa: E402
 from website import estimates  # noqa: E402
 
 from hpu_magic.estimates.cost.constants import BANDS, FITTED, MEANINGS  # noqa: E402
@@ -90,6 +94,43 @@ def test_fit_recovers_the_constants_of_artificial_measurements(products):
     assert (
         spread([each.estimate(better) / each.measurement.value - 1 for each in products])[0] < 0.1
     )
+
+
+def named(jobs, families):
+    """Return jobs as if their measurements were of models of other families."""
+    return [
+        replace(job, measurement=Other({**job.measurement.row, "model": family}, PRODUCTS))
+        for job, family in zip(jobs, families, strict=True)
+    ]
+
+
+class Other(Measurement):
+    @property
+    def family(self):
+        return self.row["model"]
+
+
+def test_regularization_is_chosen_without_the_family_that_it_is_judged_on(products):
+    batch = Batch(named(products, "aabbccdd"))
+    loose = {name: (value, 0.5) for name, (value, _) in PRIORS.items()}
+    wrong = {name: (value / 3, 0.001) for name, (value, _) in PRIORS.items()}
+    selection = Selection(batch, FITTED, {"wrong": wrong, "loose": loose})
+    chosen, errors = selection.nested()
+    assert chosen == dict.fromkeys("abcd", "loose")
+    assert selection.best() == "loose"
+    constants = fitted(batch, FITTED, loose, ["a"])
+    assert errors[:2] == pytest.approx(errors_of(batch, constants)[:2])
+    assert np.abs(errors).max() < 0.3
+
+
+def test_few_families_widen_the_band(products):
+    errors = np.array([0.1, -0.1] * 4)
+    few, many = (
+        band(Batch(named(products, families)), errors, PRODUCTS)
+        for families in ("aaaabbbb", "abcdefgh")
+    )
+    assert few > many > 1.1
+    assert band(Batch(named(products, "abcdefgh")), errors, PRODUCTS, 0.8) < many
 
 
 @pytest.mark.parametrize("kind", [SINGLE, TRAINING])

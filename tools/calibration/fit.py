@@ -17,20 +17,21 @@ from hpu_magic.estimates.cost.constants import Constants
 # Maps each fitted constant to its assumed value and to the standard deviation of its logarithm,
 # which limits the deviation from the assumed value if the measurements contain little information.
 PRIORS: dict[str, tuple[float, float]] = {
-    "matrix_efficiency.gaudi": (0.9, 0.15),
-    "matrix_efficiency.gaudi2": (0.95, 0.05),
-    "matrix_efficiency.gaudi3": (0.9, 0.15),
-    "memory_efficiency.gaudi": (0.8, 0.2),
-    "memory_efficiency.gaudi2": (0.9, 0.1),
-    "memory_efficiency.gaudi3": (0.85, 0.1),
-    "vector_efficiency": (0.5, 0.5),
-    "block": (512, 0.5),
-    "fusion": (0.7, 0.3),
-    "node_seconds": (3e-6, 0.7),
-    "launch_seconds": (10e-6, 0.7),
-    "link_latency": (20e-6, 0.7),
-    "exchange.ddp": (0.7, 0.5),
-    "exchange.zero": (2.0, 0.5),
+    "matrix_efficiency.gaudi": (0.9, 0.225),
+    "matrix_efficiency.gaudi2": (0.95, 0.075),
+    "matrix_efficiency.gaudi3": (0.9, 0.225),
+    "memory_efficiency.gaudi": (0.8, 0.3),
+    "memory_efficiency.gaudi2": (0.9, 0.15),
+    "memory_efficiency.gaudi3": (0.85, 0.15),
+    "vector_efficiency": (0.5, 0.75),
+    "block": (512, 0.75),
+    "fusion": (0.7, 0.45),
+    "node_seconds": (3e-6, 1.05),
+    "launch_seconds": (10e-6, 1.05),
+    "link_latency": (20e-6, 1.05),
+    "exchange.ddp": (0.7, 0.75),
+    "exchange.zero": (2.0, 0.15),
+    "exchange.zero3": (2.0, 0.75),
 }
 Priors = Mapping[str, tuple[float, float]]
 _SHARES = ("efficiency", "fusion")
@@ -81,10 +82,11 @@ def fitted(
     highest = [0.0 if any(share in name for share in _SHARES) else 9.0 for name in priors]
     found = least_squares(
         residuals,
-        assumed,
+        np.log(list(values(start, priors).values())),
         bounds=([-20.0] * len(highest), highest),
         loss="soft_l1",
         diff_step=1e-3,
+        ftol=1e-5,
         max_nfev=60,
     )
     return with_values(start, np.exp(found.x), priors)

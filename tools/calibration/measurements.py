@@ -219,6 +219,8 @@ def _generation(each: Measurement) -> Job:
                 mode=row["mode"],
                 dtype=row["dtype"],
                 layout=layout,
+                # The vendor's scripts for FP8 use its operator.
+                fused_attention=row["dtype"] == "fp8",
             )
 
         return made

@@ -1,0 +1,96 @@
+"""Choose the regularization of the fit, and calculate errors that the choice has not seen.
+
+Two levels of families are left out. For each outer family, the candidate with the smallest errors
+on the other families is chosen, where each of these is left out in turn as well. Then the constants
+are fitted to the other families with this candidate, and the outer family's errors are calculated.
+These errors show what to expect for families that neither the fit nor the choice has seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import t
+
+from calibration.batch import Batch
+from calibration.fit import PRIORS, Priors, errors_of, families, fitted
+from hpu_magic.estimates.cost.constants import Constants
+
+# A step with ZeRO on two cards takes about as long as on one, which contradicts a large value.
+_FIXED = {"exchange.zero"}
+Errors = npt.NDArray[np.float64]
+
+
+def candidates() -> dict[str, Priors]:
+    """Return the candidates by name: how far constants may deviate from their assumed values."""
+    return {
+        f"{factor:.2g} times the deviations": {
+            name: (value, width * (1.0 if name in _FIXED else factor))
+            for name, (value, width) in PRIORS.items()
+        }
+        for factor in (2 / 3, 1.0)
+    }
+
+
+class Selection:
+    """Chooses among candidates by the errors on families that are left out."""
+
+    def __init__(self, batch: Batch, start: Constants, known: Mapping[str, Priors]) -> None:
+        self._batch, self._start, self._known = batch, start, known
+        self._families = families(batch)
+        self._errors = cache(self._errors_without)
+
+    def nested(self) -> tuple[dict[str, str], Errors]:
+        """Return the candidate chosen without each family, and the relative errors of all rows."""
+        errors = np.zeros(len(self._batch.jobs))
+        chosen = {}
+        for family, rows in self._families.items():
+            chosen[family] = self.best({family})
+            errors[rows] = self._errors(chosen[family], frozenset({family}))[rows]
+        return chosen, errors
+
+    def best(self, without: Collection[str] = ()) -> str:
+        """Return the candidate with the smallest errors on the families that are left out."""
+        return min(self._known, key=lambda name: self.score(name, without))
+
+    def score(self, name: str, without: Collection[str] = ()) -> float:
+        """Return the mean error of a candidate, in which each family and kind counts the same."""
+        cells: dict[tuple[str, str], list[float]] = {}
+        for family, rows in self._families.items():
+            if family in without:
+                continue
+            errors = self._errors(name, frozenset({family, *without}))
+            for row in rows:
+                one = self._batch.jobs[row].measurement
+                if one.scored:
+                    size = abs(float(np.log1p(errors[row])))
+                    cells.setdefault((family, one.kind), []).append(size)
+        return float(np.mean([np.mean(cell) for cell in cells.values()]))
+
+    def _errors_without(self, name: str, left_out: frozenset[str]) -> Errors:
+        constants = fitted(self._batch, self._start, self._known[name], left_out)
+        return errors_of(self._batch, constants)
+
+
+def band(batch: Batch, errors: Errors, kind: str, share: float = 0.9) -> float:
+    """Return the factor within which a share of the errors for another family is expected.
+
+    The factor is a prediction interval. Each family counts the same, and a small number of families
+    widens the interval.
+    """
+    squares = []
+    for rows in families(batch).values():
+        ones = [row for row in rows if _counts(batch, row, kind)]
+        if ones:
+            squares.append(float(np.mean(np.log1p(errors[ones]) ** 2)))
+    count = len(squares)
+    width = t.ppf((1 + share) / 2, count) * np.sqrt(np.mean(squares) * (1 + 1 / count))
+    return float(np.exp(width))
+
+
+def _counts(batch: Batch, row: int, kind: str) -> bool:
+    one = batch.jobs[row].measurement
+    return one.scored and one.kind == kind
