@@ -176,7 +176,8 @@ def test_fused_attention_replaces_that_of_pytorch():
     x = torch.empty(4, 8, 1024, 64, dtype=torch.bfloat16, device="meta")
     model = Attention().bfloat16()
     found = {how: estimate(model, x, mode="lazy", attention=how) for how in ("torch", "fused")}
-    assert found["fused"].seconds < 0.8 * found["torch"].seconds
+    assert found["fused"].seconds < found["torch"].seconds
+    assert found["fused"].peak == found["torch"].peak
     assert "fused attention" in found["fused"].title()
     with pytest.raises(EstimateError, match="attention='flash' is not a valid choice"):
         estimate(model, x, attention="flash")
