@@ -22,8 +22,8 @@
 # make check-docs  check the site in Chromium: search, widths, contrast, both themes
 # make check-links  check the site's links to other sites
 # make huggingface  run all models, precisions and caches of the Hugging Face libraries, in both modes
-# make deepspeed  compare DeepSpeed's features on simulated cards with its CPU accelerator, and
-#            update the table in docs/deepspeed.md
+# make deepspeed  install DeepSpeed in its own environment, compare its features on simulated cards
+#            with its CPU accelerator, and update the table in docs/deepspeed.md (KEEP as above)
 # make serving  install vLLM with its Gaudi plugin in a separate environment, compare its features and
 #            models on simulated cards with transformers, and update the tables in docs/vllm.md. PLUGIN
 #            is a source archive of the plugin, which is downloaded by default (KEEP as above)
@@ -199,8 +199,9 @@ ray: $(DEVELOPING) engine
 	ray=$$($(BIN)/python tools/environments.py ray $(if $(KEEP),--keep $(KEEP))) && \
 		OMP_NUM_THREADS=1 $$ray -m pytest tests/parallel/test_ray.py
 
-deepspeed: $(DEVELOPING) engine
-	$(BIN)/python tools/deepspeed_table
+deepspeed: engine
+	deepspeed=$$($(BIN)/python tools/environments.py deepspeed $(if $(KEEP),--keep $(KEEP))) && \
+		$$deepspeed tools/deepspeed_table
 
 serving:
 	@PYTHON=$(PYTHON) sh tools/system_packages.sh compiler headers

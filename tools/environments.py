@@ -79,6 +79,11 @@ ENVIRONMENTS = (
         own_releases=True,
         path=(STAND_INS,),
     ),
+    Environment(
+        "deepspeed",
+        ("accelerate", "deepspeed", "optimum-habana", "transformers"),
+        own_releases=True,
+    ),
     Environment("jupyterhub", ("jupyterhub",), own_releases=False),
     # Libraries that find torchvision would import it in most of the project's tests.
     Environment("torchvision", ("torchvision",), own_releases=False),
@@ -138,6 +143,9 @@ def _make(environment: Environment, folder: Path, python: Path) -> None:
     subprocess.run([sys.executable, "-I", "-m", "venv", folder], check=True)
     own = sysconfig.get_paths(vars={"base": str(folder), "platbase": str(folder)})["purelib"]
     (Path(own) / "shared.pth").write_text(environment.shared())
+    if environment.shared():
+        # Even if the project has the same releases, so that scripts use this interpreter.
+        _install(environment, python, "--no-deps", "--ignore-installed", *environment.packages)
     _install(environment, python, *environment.packages)
     if environment.plugin:
         release = environment.release("vllm")

@@ -1,5 +1,6 @@
 """The table of DeepSpeed's features: how rows are judged and written."""
 
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -9,12 +10,16 @@ sys.path.append(str(Path(__file__).parents[2] / "tools"))
 
 from deepspeed_table import page
 from deepspeed_table.__main__ import judge
-from deepspeed_table.features import FEATURES, Feature, Phase
+from deepspeed_table.features import FEATURES, Feature, Limit, Phase
 from deepspeed_table.processes import Result
 
-ROW = Feature("A row", (Phase("training.train"),))
-IMPOSSIBLE = Feature("Another", (Phase("training.train"),), cannot="DeepSpeed has no operator")
-FAILED = Result(error="RuntimeError: no")
+PHASES = (Phase("training.train"),)
+ROW = Feature("A row", PHASES)
+LIMIT = Limit("DeepSpeed has no operator", "no operator")
+IMPOSSIBLE = Feature("Another", PHASES, limit=LIMIT)
+ALONE = dataclasses.replace(IMPOSSIBLE, alone=True)
+NUMBERS, FAILED = Result((1.0,)), Result(error="RuntimeError: no operator")
+OTHERWISE = Result(error="RuntimeError: no memory")
 
 
 @pytest.mark.parametrize(
@@ -29,7 +34,12 @@ FAILED = Result(error="RuntimeError: no")
         (ROW, Result((1.0,)), FAILED, False),
         (ROW, FAILED, FAILED, False),
         (IMPOSSIBLE, FAILED, FAILED, True),
-        (IMPOSSIBLE, Result((1.0,)), FAILED, False),
+        (IMPOSSIBLE, OTHERWISE, FAILED, False),
+        (IMPOSSIBLE, FAILED, NUMBERS, False),
+        (IMPOSSIBLE, NUMBERS, FAILED, False),
+        (ALONE, FAILED, Result(), True),
+        (ALONE, OTHERWISE, Result(), False),
+        (ALONE, NUMBERS, Result(), False),
     ],
 )
 def test_row_is_good_if_numbers_agree_or_if_it_says_why_it_cannot_work(feature, here, there, good):

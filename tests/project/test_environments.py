@@ -1,6 +1,7 @@
 """Cached environments of libraries that the project does not require."""
 
 import dataclasses
+import importlib.metadata
 import os
 import re
 import subprocess
@@ -18,13 +19,13 @@ from environments import ENVIRONMENTS, Environment  # noqa: E402
 BY_NAME = pytest.mark.parametrize("environment", ENVIRONMENTS, ids=lambda each: each.name)
 
 
-def wheel(folder, name):
-    """Write a package with one module, with version 0.1."""
-    path = folder / f"{name}-0.1-py3-none-any.whl"
-    about = f"{name}-0.1.dist-info"
+def wheel(folder, name, version="0.1"):
+    """Write a package with one module."""
+    path = folder / f"{name}-{version}-py3-none-any.whl"
+    about = f"{name}-{version}.dist-info"
     files = {
         f"{name}.py": "NAME = 'of the environment'",
-        f"{about}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1\n",
+        f"{about}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
         f"{about}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
     with zipfile.ZipFile(path, "w") as packed:
@@ -60,9 +61,23 @@ def test_environment_with_the_same_packages_is_reused(small, tmp_path, capfd):
     assert [each.name for each in folder.iterdir()] == ["made_of.txt"]
 
 
-@pytest.mark.skipif(
+SLOW = pytest.mark.skipif(
     "HPU_MAGIC_TEST_ALL_MODELS" not in os.environ, reason="make huggingface runs it"
 )
+
+
+@SLOW
+def test_package_of_the_project_is_installed_with_the_same_release(small, tmp_path, monkeypatch):
+    release = importlib.metadata.version("tqdm")
+    package = str(wheel(tmp_path, "tqdm", release))
+    same = dataclasses.replace(small, packages=(package,))
+    monkeypatch.setattr(environments, "ENVIRONMENTS", (same,))
+    small.releases.write_text(f"tqdm=={release}\n")
+    assert environments.main(["small", "--keep", str(tmp_path / "kept")]) == 0
+    assert [*(tmp_path / "kept" / "small").glob("lib/python3*/site-packages/tqdm.py")]
+
+
+@SLOW
 def test_environment_is_created_once_and_again_after_a_failure(small, tmp_path, capfd):
     arguments = ["small", "--keep", str(tmp_path / "kept")]
     small.releases.write_text("tqdm==0.2\n")  # there is no such release

@@ -67,10 +67,14 @@ def _judged(
 
 def judge(feature: Feature, here: Result, there: Result) -> tuple[bool, str]:
     """Return whether a row is good, and the sentence in its last column."""
-    if feature.cannot:
-        if here.error and (feature.alone or there.error):
-            return True, f"not possible: {feature.cannot}"
-        return False, f"works on an accelerator, although {feature.cannot}"
+    if limit := feature.limit:
+        if not here.error:
+            return False, f"works, although {limit.reason}"
+        if limit.error not in here.error:
+            return False, f"fails: {here.error}"
+        if not (feature.alone or there.error):
+            return False, f"the reference works, although {limit.reason}"
+        return True, f"not possible: {limit.reason}"
     if here.error:
         return False, f"fails: {here.error}"
     if there.error:

@@ -54,13 +54,33 @@ class Tokens(torch.utils.data.Dataset):
 def trainer(folder: Path, settings: dict[str, Any]) -> list[float]:
     """Train with transformers' ``Trainer`` and ``--deepspeed ds_config.json``."""
     from deepspeed.accelerator import get_accelerator
-    from transformers import (
-        HfArgumentParser,
-        LlamaConfig,
-        LlamaForCausalLM,
-        Trainer,
-        TrainingArguments,
+    from transformers import Trainer, TrainingArguments
+
+    on_cpu = get_accelerator().device_name() == "cpu"
+    line = ["--use_cpu", on_cpu, "--disable_tqdm", True]
+    return _train(folder, settings, Trainer, TrainingArguments, line)
+
+
+def gaudi_trainer(folder: Path, settings: dict[str, Any]) -> list[float]:
+    """Train with optimum-habana's ``GaudiTrainer`` and ``--deepspeed ds_config.json``."""
+    from optimum.habana import GaudiConfig, GaudiTrainer, GaudiTrainingArguments
+
+    line = ["--use_habana", True, "--use_lazy_mode", False, "--disable_tqdm", True]
+    return _train(
+        folder, settings, GaudiTrainer, GaudiTrainingArguments, line, gaudi_config=GaudiConfig()
     )
+
+
+def _train(
+    folder: Path,
+    settings: dict[str, Any],
+    kind: type[Any],
+    arguments_kind: type[Any],
+    more: list[Any],
+    **options: Any,
+) -> list[float]:
+    """Return the losses of a ``Trainer`` class whose arguments are parsed from a command line."""
+    from transformers import HfArgumentParser, LlamaConfig, LlamaForCausalLM
 
     from deepspeed_table.parallel import SMALL
 
@@ -92,15 +112,56 @@ def trainer(folder: Path, settings: dict[str, Any]) -> list[float]:
         "no",
     ]
     line += ["--adam_epsilon", EPSILON, "--max_grad_norm", 0]
-    line += ["--use_cpu", get_accelerator().device_name() == "cpu", "--disable_tqdm", True]
-    [arguments] = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses([*map(str, line)])
+    [arguments] = HfArgumentParser(arguments_kind).parse_args_into_dataclasses(
+        [*map(str, [*line, *more])]
+    )
     torch.manual_seed(0)
     model = LlamaForCausalLM(LlamaConfig(**SMALL))
-    used = Trainer(model=model, args=arguments, train_dataset=Tokens())
+    used = kind(model=model, args=arguments, train_dataset=Tokens(), **options)
     used.train()
     if type(used.model_wrapped).__name__ != "DeepSpeedEngine":
         raise AssertionError(f"Trainer trained a {type(used.model_wrapped).__name__}.")
     return [row["loss"] for row in used.state.log_history if "loss" in row]
+
+
+def lightning(folder: Path, settings: dict[str, Any]) -> list[float]:
+    """Train with Lightning's ``Trainer`` and ``HPUDeepSpeedStrategy``."""
+    import lightning.pytorch as pytorch
+
+    from hpu_magic.lightning import HPUDeepSpeedStrategy
+
+    class Module(pytorch.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.blocks = Blocks()
+            self.losses: list[float] = []
+
+        def training_step(self, batch: Any, index: int) -> torch.Tensor:
+            x, y = batch
+            loss = nn.functional.cross_entropy(self.blocks(x), y)
+            self.losses.append(loss.item())
+            return loss
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.AdamW(self.parameters(), 1e-3, weight_decay=0.01, eps=EPSILON)
+
+    chosen = config(**settings, zero_allow_untested_optimizer=True)
+    del chosen["optimizer"]
+    torch.manual_seed(0)
+    module = Module()
+    own = [*itertools.islice(batches(int(os.environ["RANK"])), STEPS)]
+    pytorch.Trainer(
+        accelerator="hpu",
+        devices=int(os.environ["WORLD_SIZE"]),
+        strategy=HPUDeepSpeedStrategy(config=chosen),
+        max_steps=STEPS,
+        logger=False,
+        enable_checkpointing=False,
+        enable_model_summary=False,
+        enable_progress_bar=False,
+        use_distributed_sampler=False,  # each rank has its own batches
+    ).fit(module, torch.utils.data.DataLoader(own, batch_size=None))
+    return module.losses
 
 
 def cell(folder: Path, settings: dict[str, Any]) -> list[float]:

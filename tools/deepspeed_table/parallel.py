@@ -189,13 +189,18 @@ SMALL = {
 }
 
 
-def inference(folder: Path, settings: dict[str, Any], **options: Any) -> list[float]:
+def inference(
+    folder: Path, settings: dict[str, Any], gpt2: bool = False, **options: Any
+) -> list[float]:
     """Return a greedy continuation by ``deepspeed.init_inference`` and its last logits."""
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
     deepspeed.init_distributed()
-    model = LlamaForCausalLM(LlamaConfig(**SMALL)).eval()
+    if gpt2:
+        model = GPT2LMHeadModel(GPT2Config(128, 64, n_embd=64, n_layer=2, n_head=4)).eval()
+    else:
+        model = LlamaForCausalLM(LlamaConfig(**SMALL)).eval()
     engine = deepspeed.init_inference(
         model, tensor_parallel={"tp_size": dist.get_world_size()}, dtype=torch.float32, **options
     )

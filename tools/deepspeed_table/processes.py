@@ -24,7 +24,7 @@ sys.path.append(str(PROJECT / "tests"))
 
 from ranks import Failed, Named, Ranks, Server  # noqa: E402 (needs the path above)
 
-LONGEST = 600
+LONGEST = 1200
 """Time limit of a phase in seconds, including the compilation of DeepSpeed's operators."""
 RANK = Path(__file__).with_name("rank.py")
 COMPILED = PROJECT / "build" / "deepspeed_operators"
@@ -48,7 +48,7 @@ class Processes:
         COMPILED.mkdir(parents=True, exist_ok=True)
         for lock in COMPILED.glob("*/lock"):
             shutil.rmtree(lock.parent, ignore_errors=True)
-        self._servers: dict[tuple[str, bool], Server] = {}
+        self._servers: dict[tuple[str, bool, str], Server] = {}
 
     def close(self) -> None:
         """End the forked process, and delete the files of all features."""
@@ -63,10 +63,11 @@ class Processes:
             folder = Path(name)
             for phase in feature.phases:
                 lazy = feature.lazy and accelerator == "hpu"
-                environment = _environment(accelerator, lazy, folder)
+                environment = _environment(accelerator, lazy, feature.card, folder)
                 try:
                     if phase.launcher == "ranks":
-                        server = self._server(accelerator, lazy, environment)
+                        key = (accelerator, lazy, feature.card)
+                        server = self._server(key, environment)
                         numbers += _ranks(server, phase, folder, environment)
                     else:
                         numbers += _program(phase, folder, environment)
@@ -74,13 +75,13 @@ class Processes:
                     return Result(error=error_in(str(error)))
         return Result(tuple(numbers))
 
-    def _server(self, accelerator: str, lazy: bool, environment: dict[str, str]) -> Server:
-        """Return the server whose ranks have imported DeepSpeed with an accelerator and a mode."""
-        if (accelerator, lazy) not in self._servers:
+    def _server(self, key: tuple[str, bool, str], environment: dict[str, str]) -> Server:
+        """Return the server whose ranks have imported DeepSpeed in an environment."""
+        if key not in self._servers:
             path = os.pathsep.join([str(PROJECT / "tools"), os.environ.get("PYTHONPATH", "")])
             variables = {**environment, "PYTHONPATH": path}
-            self._servers[accelerator, lazy] = Server("deepspeed_table.imported", **variables)
-        return self._servers[accelerator, lazy]
+            self._servers[key] = Server("deepspeed_table.imported", **variables)
+        return self._servers[key]
 
 
 def _ranks(server: Server, phase: Phase, folder: Path, environment: dict[str, str]) -> list[float]:
@@ -98,10 +99,15 @@ def _ranks(server: Server, phase: Phase, folder: Path, environment: dict[str, st
         _kill(children)
 
 
-def _environment(accelerator: str, lazy: bool, folder: Path) -> dict[str, str]:
+def _environment(accelerator: str, lazy: bool, card: str, folder: Path) -> dict[str, str]:
     """Return the variables that differ from those of this process."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    cards = {"HPU_MAGIC_SIMULATOR": "1", "HPU_MAGIC_CARDS": "4", "PT_HPU_LAZY_MODE": str(int(lazy))}
+    cards = {
+        "HPU_MAGIC_SIMULATOR": "1",
+        "HPU_MAGIC_CARDS": "4",
+        "HPU_MAGIC_CARD": card,
+        "PT_HPU_LAZY_MODE": str(int(lazy)),
+    }
     return {
         "PATH": path,
         "DS_ACCELERATOR": accelerator,
