@@ -83,7 +83,8 @@ NO_ONE_BIT = Limit(
     "DeepSpeed 0.19 does not have this optimizer", "is not a supported DeepSpeed Optimizer"
 )
 NO_ROTARY = Limit(
-    "DeepSpeed's kernels for Llama call functions that transformers 4.38 changed", "argument"
+    "DeepSpeed's kernels for Llama pass arguments that transformers no longer accepts",
+    "LlamaRotaryEmbedding.__init__() got an unexpected keyword argument",
 )
 BF16 = {"bf16": {"enabled": True}}
 HOST, DISK = {"device": "cpu"}, {"device": "nvme"}
