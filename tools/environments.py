@@ -59,7 +59,9 @@ class Environment:
 
     def made_of(self) -> str:
         """Return a string that changes whenever the environment has to be created again."""
-        return f"{sys.version}\n{self.shared()}{self.plugin}\n{self.releases.read_text()}"
+        # The environment with vLLM refers to this clone.
+        shared = f"{PROJECT} {self.plugin}" if self.plugin else self.shared()
+        return f"{sys.version}\n{shared}\n{self.releases.read_text()}"
 
 
 ENVIRONMENTS = (

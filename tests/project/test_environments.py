@@ -148,6 +148,7 @@ def test_environment_of_vllm_depends_on_the_source_of_its_plugin(monkeypatch, tm
     assert environments.main([*arguments, "--plugin", "plugin.tar.gz"]) == 0
     assert capfd.readouterr().out == f"{folder / 'bin' / 'python'}\n"
     assert vllm.made_of() != made
+    assert str(PROJECT) in made
     monkeypatch.setattr(sys, "version_info", (3, 13, 0))
     with pytest.raises(SystemExit):
         environments.main(arguments)
