@@ -82,7 +82,7 @@ def judge(feature: Feature, here: Result, there: Result) -> tuple[bool, str]:
     if feature.alone:
         return True, "works"
     difference = relative(here.numbers, there.numbers)
-    compared = f"largest relative difference {difference:.1e} of {len(here.numbers)} numbers"
+    compared = f"{difference:.1e} of {len(here.numbers)} numbers"
     return difference <= feature.tolerance, compared
 
 

@@ -102,7 +102,6 @@ MODELS = {
     "Qwen3": "qwen3",
     "Mistral": "mistral",
     "Phi-3": "phi3",
-    "OLMo 2": "olmo2",
     "Granite": "granite",
     "Gemma 3": "gemma3",
     "StarCoder2": "starcoder2",
