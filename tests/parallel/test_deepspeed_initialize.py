@@ -56,9 +56,10 @@ def notebook(place):
     notebook.close()
 
 
-def initialized(notebook):
-    texts = "".join(notebook.run(INITIALIZE.format("")).texts)
-    return all(f"rank {rank} has hpu" in texts for rank in range(2))
+def initialize(notebook):
+    below = notebook.run(INITIALIZE.format(""))
+    for rank in range(2):
+        assert f"rank {rank} has hpu" in "".join(below.texts), below
 
 
 def test_indivisible_batch_is_one_error(notebook):
@@ -68,21 +69,21 @@ def test_indivisible_batch_is_one_error(notebook):
     assert sentence in below.error
     assert "5 != 2 * 1 * 2" in below.error
     assert below.error.endswith(AGAIN)
-    assert initialized(notebook)
+    initialize(notebook)
 
 
 def test_failed_rank_ends_the_initialization_of_the_others(notebook):
     below = notebook.run(INITIALIZE.format("2, fail"))
     reason = "Rank 1 raised ValueError: no optimizer. Rank 0 was interrupted."
     assert below.error.endswith(f"{reason} {AGAIN}")
-    assert initialized(notebook)
+    initialize(notebook)
 
 
 def test_interrupted_initialization_can_be_repeated(notebook, place):
     with notebook.interrupted(0.5, when=place.exists):
         below = notebook.run(INITIALIZE.format("2, wait"))
     assert below.error.endswith(f"Interrupted on ranks 0 and 1. {AGAIN}")
-    assert initialized(notebook)
+    initialize(notebook)
 
 
 def test_killed_rank_ends_the_initialization_of_the_others(notebook):
@@ -91,4 +92,4 @@ def test_killed_rank_ends_the_initialization_of_the_others(notebook):
     assert "Run %hpu_workers restart" in below.error
     notebook.run("%hpu_workers restart")
     notebook.run(DEFINE.replace(" --cards 2", ""))
-    assert initialized(notebook)
+    initialize(notebook)
