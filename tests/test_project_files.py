@@ -174,3 +174,9 @@ def test_contributing_lists_the_tests_of_each_part():
     assert parts - {"labextension", "docs", "notebooks"} == folders | filled
     tests = {each for _, cell in rows for each in re.findall(r"tests/[\w./]+", cell)}
     assert [test for test in sorted(tests) if not (ROOT / test).exists()] == []
+
+
+def test_test_modules_have_different_names():
+    # pytest imports modules of different folders by their names only.
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert sorted(names) == sorted(set(names))

@@ -73,8 +73,8 @@ def test_page_lists_all_rows():
 
 
 class Config:
-    def __init__(self, window, kinds=None, model_type=""):
-        self.sliding_window, self.layer_types, self.model_type = window, kinds, model_type
+    def __init__(self, window, kinds=None):
+        self.sliding_window, self.layer_types = window, kinds
 
 
 def first_keys(mask):
@@ -91,10 +91,9 @@ def test_window_of_all_layers_applies_only_to_the_prompt():
 
 def test_window_of_some_layers_is_read_in_blocks_when_decoding():
     kinds = ["sliding_attention", "full_attention"]
-    for model_type, decoding in (("", 128), ("gpt_oss", 0)):
-        found = plugin_rules.masks(Config(128, kinds, model_type), 1, 200, 202)
-        assert first_keys(found["full_attention"]) == [0] * 202
-        assert first_keys(found["sliding_attention"])[199:] == [72, decoding, decoding]
+    found = plugin_rules.masks(Config(128, kinds), 1, 200, 202)
+    assert first_keys(found["full_attention"]) == [0] * 202
+    assert first_keys(found["sliding_attention"])[199:] == [72, 128, 128]
 
 
 def test_merged_fp8_weights_have_the_largest_scale_and_at_most_240():

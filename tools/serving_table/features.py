@@ -70,7 +70,6 @@ NO_OPERATOR = "has no attribute 'dynamic_scaled_fp8_quant'"
 FEATURES = (
     Feature("sliding window in all layers", "mistral_window", rule="window"),
     Feature("sliding window in some layers", "gemma3_window", rule="window"),
-    Feature("sliding window in some layers, GPT-OSS", "gpt_oss_window", rule="window"),
     Feature("tensor parallel, 4 cards", "llama", {"tensor_parallel_size": 4}),
     Feature("tensor parallel, 2 cards, compiled", "llama", {**TWO_CARDS, **COMPILED}),
     Feature("prefix caching", "llama_long", {"enable_prefix_caching": True}, "prefix"),

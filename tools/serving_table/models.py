@@ -44,7 +44,6 @@ WIDE = {**GROUPED, "head_dim": 32}
 EXPERTS = {**WIDE, "num_experts_per_tok": 2}
 WINDOW = {"sliding_window": 128}
 ALTERNATING = {**WINDOW, "layer_types": ["sliding_attention", "full_attention"]}
-GPT_OSS = {**EXPERTS, **ALTERNATING, "num_local_experts": 4}
 GPT2 = {"n_embd": 128, "n_inner": 256, "n_layer": 2, "n_head": 4, "n_positions": 512}
 MULTIPLIERS = {
     "embedding_multiplier": 2.0,
@@ -80,9 +79,7 @@ KINDS = {
     "opt": Kind("OPT", {"ffn_dim": 256, "word_embed_proj_dim": 128}),
     "mixtral": Kind("Mixtral", {**EXPERTS, "num_local_experts": 4, "sliding_window": None}),
     "qwen3_moe": Kind("Qwen3Moe", {**EXPERTS, "num_experts": 4, "moe_intermediate_size": 64}),
-    "gpt_oss": Kind("GptOss", GPT_OSS),
-    # With the plugin, prompts must not have more tokens than this model's hidden size.
-    "gpt_oss_window": Kind("GptOss", {**GPT_OSS, "hidden_size": 256}, 250),
+    "gpt_oss": Kind("GptOss", {**EXPERTS, **ALTERNATING, "num_local_experts": 4}),
 }
 
 

@@ -20,7 +20,7 @@ def masks(
     number of earlier keys, so a query sees its own key, too. When decoding, there is no window.
 
     If some layers have a window, decoding uses the last blocks of the KV cache. Their number is the
-    window divided by the block size, and one more for GPT-OSS.
+    window divided by the block size.
     """
     window = getattr(config, "sliding_window", None)
     kinds = {*(getattr(config, "layer_types", None) or ())}
@@ -30,7 +30,7 @@ def masks(
     decoding = queries >= prompt
     if len(kinds) < 2:
         return _mask(torch.where(decoding, 0, queries - window), batch)
-    blocks = window // BLOCK + (getattr(config, "model_type", "") == "gpt_oss")
+    blocks = window // BLOCK
     first = torch.where(decoding, (queries // BLOCK - blocks + 1) * BLOCK, queries - window + 1)
     return {
         "full_attention": _mask(torch.zeros_like(queries), batch),
