@@ -90,6 +90,3 @@ def test_killed_rank_ends_the_initialization_of_the_others(notebook):
     below = notebook.run(INITIALIZE.format("2, die"))
     assert "Rank 1 was killed by SIGKILL. Rank 0 " in below.error
     assert "Run %hpu_workers restart" in below.error
-    notebook.run("%hpu_workers restart")
-    notebook.run(DEFINE.replace(" --cards 2", ""))
-    initialize(notebook)
