@@ -81,6 +81,10 @@ TORCH_LIBRARY_IMPL(aten, HPU, library) {
   }
   // PyTorch's own kernel accepts only some devices.
   library.impl("mode.values", torch::CppFunction::makeFromBoxedFunction<&run_boxed>());
+  // PyTorch's own kernels accept only an output of the operands' dtype.
+  for (const char* name : {"mv.out", "dot.out"}) {
+    library.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_boxed>());
+  }
   // PyTorch's own kernel copies the results of `_unique2`, some of which are None in eager mode.
   library.impl("_unique2.out", torch::CppFunction::makeFromBoxedFunction<&run_boxed>());
 }

@@ -11,13 +11,12 @@ namespace ops = at::_ops;
 
 TORCH_LIBRARY_IMPL(aten, HPU, library) {
   register_kernels<
-      ops::mm, ops::addr, ops::addmm, ops::bmm, ops::baddbmm, ops::mv, ops::dot, ops::addmm_out,
-      ops::mm_out, ops::bmm_out, ops::convolution, ops::convolution_backward, ops::_softmax,
-      ops::_softmax_backward_data, ops::_log_softmax, ops::_log_softmax_backward_data,
-      ops::nll_loss_forward, ops::nll_loss_backward, ops::nll_loss2d_forward,
-      ops::nll_loss2d_backward, ops::native_layer_norm, ops::native_layer_norm_backward,
-      ops::native_batch_norm, ops::native_batch_norm_backward, ops::native_group_norm,
-      ops::native_group_norm_backward, ops::max_pool2d_with_indices,
+      ops::mm, ops::addr, ops::addmm, ops::bmm, ops::baddbmm, ops::mv, ops::dot, ops::convolution,
+      ops::convolution_backward, ops::_softmax, ops::_softmax_backward_data, ops::_log_softmax,
+      ops::_log_softmax_backward_data, ops::nll_loss_forward, ops::nll_loss_backward,
+      ops::nll_loss2d_forward, ops::nll_loss2d_backward, ops::native_layer_norm,
+      ops::native_layer_norm_backward, ops::native_batch_norm, ops::native_batch_norm_backward,
+      ops::native_group_norm, ops::native_group_norm_backward, ops::max_pool2d_with_indices,
       ops::max_pool2d_with_indices_backward, ops::avg_pool2d, ops::avg_pool2d_backward,
       ops::_adaptive_avg_pool2d, ops::_adaptive_avg_pool2d_backward,
       ops::_scaled_dot_product_flash_attention_for_cpu,
