@@ -16,7 +16,7 @@ class Feature:
     model: str
     options: dict[str, Any] = field(default_factory=dict)
     check: str = "tokens"
-    rule: str = ""  # what the plugin computes differently from the model's definition
+    rule: str = ""  # the part of the model's definition that the plugin changes
     error: str = ""  # the plugin's own error, for features that it does not support
     variables: dict[str, str] = field(default_factory=dict)
 

@@ -17,7 +17,7 @@ def masks(
     """Return the mask of each layer type, or None for a model without sliding windows.
 
     If all layers have a window, the plugin passes it only to the attention of prompts, as the
-    number of earlier keys, so a query sees its own key, too. When decoding, there is no window.
+    number of earlier keys, so a query sees its own key, too. Decoding ignores the window.
 
     If some layers have a window, decoding uses the last blocks of the KV cache. Their number is the
     window divided by the block size.

@@ -111,7 +111,7 @@ def fp8_dynamic(model: torch.nn.Module, folder: Path) -> None:
 def _fp8(
     model: torch.nn.Module, folder: Path, input_scale: torch.Tensor | None
 ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """Write weights, and return them and their scales by the name of the layer."""
+    """Write weights, and return them and their scales by layer name."""
     weights, stored, scales = {}, {}, {}
     for name, linear in _linears(model):
         scales[name] = linear.weight.data.abs().max() / 448

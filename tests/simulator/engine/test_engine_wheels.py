@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import platform
+import re
 import subprocess
 import sys
 import zipfile
@@ -253,3 +254,12 @@ def test_library_newer_than_all_known_systems_is_refused(monkeypatch):
     monkeypatch.setattr(engine_wheel.subprocess, "run", lambda *_, **__: symbols)
     with pytest.raises(ValueError, match=r"engine\.so requires GLIBCXX_3\.4\.99, which is newer"):
         engine_wheel.platform_tag(Path("engine.so"), "x86_64")
+
+
+def test_page_of_versions_lists_the_wheels():
+    page = Path(dist.PROJECT, "docs", "versions.md").read_text()
+    [section] = re.findall(r"^## Engine wheels\n(.*?)^## ", page, re.DOTALL | re.MULTILINE)
+    rows = re.findall(r"^\| ([\d.]+) \| (.+) \|$", section, re.MULTILINE)
+    listed = {(torch, python) for torch, pythons in rows for python in pythons.split(", ")}
+    assert listed == {(row.torch, row.python) for row in wheels.table()}
+    assert {(row.system, row.machine) for row in wheels.table()} == {("linux", "x86_64")}
