@@ -56,7 +56,7 @@ def estimate(
     model = uncompiled(model)
     configuration = None
     if deepspeed is not None:
-        configuration = read(deepspeed, model, accumulate=accumulate)
+        configuration = read(deepspeed, model, cards=parse(cards).cards, accumulate=accumulate)
         check(configuration, train=train, parallel=parallel, dtype=dtype)
         parallel, accumulate = configuration.layout, configuration.accumulate
         dtype = dtype or configuration.dtype

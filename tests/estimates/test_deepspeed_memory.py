@@ -1,12 +1,21 @@
 """Estimates with DeepSpeed's configuration; tests on two cards compare them with measurements."""
 
 import json
+from importlib import import_module
 
 import pytest
 import torch
 from torch import nn
 
 from hpu_magic import HPUError, command_line, estimate
+from hpu_magic.estimates.deepspeed.options import (
+    BF16,
+    FP16,
+    OFFLOAD_OPTIMIZER,
+    OFFLOAD_PARAM,
+    REMOVED,
+    ZERO,
+)
 
 X = torch.ones(4, 64)
 
@@ -111,6 +120,111 @@ def test_largest_batch_includes_buckets():
     assert estimated(zero(2), batch="largest").largest > 1
 
 
+def test_whole_batch_determines_the_number_of_batches():
+    batches = {"train_batch_size": 24, "train_micro_batch_size_per_gpu": 4}
+    assert estimated(zero(1) | batches).options.accumulate == 3
+    assert estimated(zero(1) | {"train_batch_size": 24}, accumulate=4).options.accumulate == 4
+
+
+def test_flags_are_read_like_deepspeed_reads_them():
+    buckets = {"reduce_bucket_size": 10**6}
+    words = estimated(zero(2, overlap_comm="no", **buckets) | {"bf16": {"enabled": 1}})
+    flags = estimated(zero(2, overlap_comm=False, **buckets) | {"bf16": {"enabled": True}})
+    overlapping = estimated(zero(2, overlap_comm="on", **buckets) | {"bf16": {"enabled": True}})
+    assert words.peak == flags.peak < overlapping.peak
+
+
+HALF = {"enabled": True}
+BATCH = {"train_micro_batch_size_per_gpu": 4}
+TRIPLE = {"train_batch_size": 16, **BATCH, "gradient_accumulation_steps": 1}
+REFUSED_BY_DEEPSPEED = [
+    ({"train_batch_size": 5}, "train_batch_size=5 .* is not a multiple of cards=2: use 4 or 6"),
+    ({"train_batch_size": 1}, "train_batch_size=1 .* is not a multiple of cards=2: use 2"),
+    (
+        {"train_batch_size": 16, "train_micro_batch_size_per_gpu": 3},
+        "train_batch_size=16 .* of cards=2 x train_micro_batch_size_per_gpu=3: use 12 or 18",
+    ),
+    (
+        {"train_batch_size": 16, "gradient_accumulation_steps": 3},
+        "train_batch_size=16 .* of cards=2 x gradient_accumulation_steps=3: use 12 or 18",
+    ),
+    (TRIPLE, "train_batch_size=16 .* is not cards=2 x train_micro.*=4 x gradient.*=1: use 8"),
+    ({"train_batch_size": 0}, "train_batch_size=0 .* must be an integer from 1"),
+    ({"train_batch_size": "8"}, "train_batch_size='8' .* must be an integer from 1"),
+    ({"train_micro_batch_size_per_gpu": -1}, "per_gpu=-1 .* must be an integer from 1"),
+    (BATCH | {"gradient_accumulation_steps": 0}, "steps=0 .* must be an integer from 1"),
+    ({"zero_optimization": None}, "zero_optimization=None .* must be an object with options"),
+    ({"zero_optimization": []}, r"zero_optimization=\[\] .* must be an object with options"),
+    (zero(-1), "stage=-1 .* must be an integer from 0 to 3"),
+    (zero(2.5), "stage=2.5 .* must be an integer from 0 to 3"),
+    (zero(2, reduce_bucket_size=0), "reduce_bucket_size=0 .* must be an integer from 1"),
+    (zero(2, reduce_bucket_size=float("inf")), "reduce_bucket_size=inf .* integer from 1"),
+    (zero(2, reduce_bucket_size=float("nan")), "reduce_bucket_size=nan .* integer from 1"),
+    (zero(2, allgather_bucket_size=-1), "allgather_bucket_size=-1 .* must be an integer from 0"),
+    (zero(2, reduce_scater=True), "reduce_scater is not an option.*did you mean 'reduce_scatter'"),
+    (zero(3, stage3_reduce_scatter=True), "stage3_reduce_scatter is not an option of DeepSpeed"),
+    (zero(2, contiguous_gradients="maybe"), "gradients='maybe' .* must be true or false"),
+    (zero(2, contiguous_gradients=None), "gradients=None .* must be true or false"),
+    (
+        zero(3, max_reuse_distance=1, stage3_max_reuse_distance=2),
+        "contains both max_reuse_distance and stage3_max_reuse_distance: remove one of them",
+    ),
+    (zero(3, compute_grad_norm=False), "compute_grad_norm=False .* requires ZeRO stage 1 or 2"),
+    (zero(3, offload_optimizer={"device": "gpu"}), "device='gpu' .* must be one of 'none', 'cpu'"),
+    (zero(3, offload_param={"device": None}), "offload_param.device=None .* must be one of"),
+    (zero(3, offload_param="cpu"), "offload_param='cpu' .* must be an object with options"),
+    (zero(3, offload_param={"ratio": 1}), "offload_param.ratio is not an option of DeepSpeed"),
+    (zero(3, offload_optimizer={"ratio": 2}), "ratio=2 .* must be a number from 0 to 1"),
+    (zero(3) | {"gradient_allreduce_op": "sum"}, "op='sum' .* is not supported by ZeRO stage 3"),
+    ({"gradient_allreduce_op": "max"}, "op='max' .* must be one of 'mean', 'sum'"),
+    ({"bf16": HALF, "fp16": HALF}, "enables fp16 and bf16: enable only one of them"),
+    ({"bf16": {"enabled": "maybe"}}, "bf16.enabled='maybe' .* must be true or false"),
+    ({"bf16": {"enable": True}}, "bf16.enable is not an option .*: did you mean 'enabled'"),
+    ({"fp16": HALF | {"loss_scale": -1}}, "fp16.loss_scale=-1 .* must be a number from 0"),
+    ({"optimizer": {"type": 3}}, "optimizer.type=3 .* is not an optimizer of DeepSpeed or PyTorch"),
+    ({"optimizer": []}, r"optimizer=\[\] .* must be an object with options"),
+    *(
+        ({name: {"enabled": True}}, f"{name} .* is not supported by DeepSpeed 0.19.8: remove it")
+        for name in REMOVED
+    ),
+]
+
+
+@pytest.mark.parametrize(("configuration", "sentence"), REFUSED_BY_DEEPSPEED)
+def test_configuration_that_deepspeed_refuses_is_refused(configuration, sentence):
+    with pytest.raises(HPUError, match=sentence):
+        estimated(configuration)
+
+
+@pytest.mark.parametrize("configuration", [each for each, _ in REFUSED_BY_DEEPSPEED])
+def test_deepspeed_refuses_the_same_configuration(configuration, monkeypatch):
+    pytest.importorskip("deepspeed")
+    from deepspeed.runtime.config import DeepSpeedConfig, DeepSpeedConfigError
+
+    monkeypatch.setattr("deepspeed.comm.get_rank", lambda: 0)
+    monkeypatch.setattr("deepspeed.comm.get_world_size", lambda: 2)
+    batch = {} if "train_batch_size" in configuration else BATCH
+    errors = AssertionError, AttributeError, TypeError, ValueError, DeepSpeedConfigError
+    with pytest.raises(errors):
+        DeepSpeedConfig(batch | configuration)
+
+
+@pytest.mark.parametrize(
+    ("options", "module", "name"),
+    [
+        (ZERO, "zero.config", "DeepSpeedZeroConfig"),
+        (OFFLOAD_PARAM, "zero.offload_config", "DeepSpeedZeroOffloadParamConfig"),
+        (OFFLOAD_OPTIMIZER, "zero.offload_config", "DeepSpeedZeroOffloadOptimizerConfig"),
+        (BF16, "precision_config", "DeepSpeedBF16Config"),
+        (FP16, "precision_config", "DeepSpeedFP16Config"),
+    ],
+)
+def test_options_are_those_of_deepspeed(options, module, name):
+    pytest.importorskip("deepspeed")
+    found = getattr(import_module(f"deepspeed.runtime.{module}"), name).model_fields
+    assert set(options) == {*found, *(each.alias for each in found.values() if each.alias)}
+
+
 @pytest.mark.parametrize(
     ("configuration", "options", "sentence"),
     [
@@ -129,6 +243,21 @@ def test_largest_batch_includes_buckets():
             {},
             "data_types.grad_accum_dtype='fp32' in the DeepSpeed configuration differs from",
         ),
+        (zero("auto"), {}, "stage='auto' .* must be an integer from 0 to 3"),
+        (zero(3, offload_param={"device": "nvme"}), {}, "no asynchronous I/O .* use 'cpu'"),
+        (zero(2, cpu_offload=True), {}, 'use "offload_optimizer": {"device": "cpu"}'),
+        ({"optimizer": {"type": "Foo"}}, {}, "'Foo' .* of DeepSpeed or PyTorch: use 'AdamW'"),
+        ({"optimizer": {"type": "sgd"}}, {}, "optimizer.type='sgd' .* did you mean 'SGD'"),
+        (
+            {"optimizer": {"type": "AdamW", "params": {"max_grad_norm": 1.0}}},
+            {},
+            "max_grad_norm .* is not supported by DeepSpeed: use gradient_clipping",
+        ),
+        ({"data_types": {"param_dtype": "bf16"}}, {}, "param_dtype='bf16' .* differs from the"),
+        ({"optimizer": {"type": "Lion"}}, {}, "type='Lion' .* is not supported by estimates"),
+        ({"bf16": {"bf16_optimizer_states": True}}, {}, "states .* not supported by estimates"),
+        ({"tensor_parallel": {"autotp_size": 2}}, {}, "autotp_size=2 .* not supported by est"),
+        ({"compile": {"deepcompile": True}}, {}, "deepcompile=True .* not supported by estimates"),
         (zero(1), {"parallel": "zero1"}, "parallel='zero1' cannot be combined with deepspeed"),
         (zero(1), {"dtype": "bf16"}, "dtype='bf16' contradicts the DeepSpeed configuration"),
         (zero(1), {"train": False}, "deepspeed is only supported for training"),

@@ -7,28 +7,58 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
+import torch
 from torch import nn
 
+from hpu_magic.errors import suggestion
+from hpu_magic.estimates.deepspeed.options import (
+    AUTO,
+    BF16,
+    FP16,
+    OFFLOAD_OPTIMIZER,
+    OFFLOAD_PARAM,
+    REMOVED,
+    ZERO,
+    Read,
+    fields,
+    flag,
+    integer,
+    one_of,
+    section,
+    value,
+    wrong,
+)
 from hpu_magic.estimates.errors import EstimateError
 
-AUTO = "auto"
-"""A value that transformers sets when training starts."""
-
 # Options that change the memory of a step in ways that are not estimated.
-_NOT_ESTIMATED = (
-    "zenflow",
-    "zero_quantized_weights",
-    "zero_quantized_nontrainable_weights",
-    "zero_quantized_gradients",
-    "stage3_use_all_reduce_for_fetch_params",
-    "stage3_allgather_sequential",
-    "stage3_module_granularity_threshold",
-    "leaf_module",
-)
-_OPTIMIZERS = {"adam": "fusedadamw", "adamw": "fusedadamw"}
-"""Maps the optimizers that DeepSpeed runs with an operator for cards to the vendor's optimizer."""
+_NOT_ESTIMATED = {
+    **dict.fromkeys(
+        (
+            "zenflow",
+            "zero_quantized_weights",
+            "zero_quantized_nontrainable_weights",
+            "zero_quantized_gradients",
+            "use_all_reduce_for_fetch_params",
+            "allgather_sequential",
+            "module_granularity_threshold",
+            "leaf_module",
+            "parameter_alignment",
+        ),
+        "remove it",
+    ),
+    "cpu_offload": 'use "offload_optimizer": {"device": "cpu"}',
+    "cpu_offload_param": 'use "offload_param": {"device": "cpu"}',
+}
+_OPTIMIZERS = {
+    "adam": "fusedadamw",
+    "adamw": "fusedadamw",
+    "adagrad": "adagrad",
+    **dict.fromkeys(("lamb", "lion", "muadam", "muadamw", "musgd", "muon")),
+}
+"""Maps DeepSpeed's optimizers to optimizers of estimates; None if they are not estimated."""
 
 
 @dataclass(frozen=True)
@@ -85,47 +115,77 @@ def check(
         )
 
 
-def read(source: object, model: nn.Module, *, accumulate: int = 1) -> Configuration:
+def read(source: object, model: nn.Module, *, cards: int, accumulate: int = 1) -> Configuration:
     """Return the configuration in a dict or a JSON file.
 
     As in transformers, sizes that are ``"auto"`` are derived from the hidden size of the model.
     Other options that are ``"auto"`` count as missing. ``accumulate`` is the number of batches per
-    optimizer step if the configuration does not contain it.
+    optimizer step if the configuration does not determine it.
 
     Raises `EstimateError` if the file cannot be read, or if a value is invalid or not supported.
     """
     found = _loaded(source)
-    zero = _section(found, "zero_optimization")
-    stage = _number(zero, "zero_optimization", "stage", 0, most=3)
-    for name in _NOT_ESTIMATED:
-        if zero.get(name):
-            raise EstimateError(
-                f"zero_optimization.{name} in the DeepSpeed configuration is not supported by "
-                "estimates: remove it."
-            )
-    if _number(zero, "zero_optimization", "zero_hpz_partition_size", 1) > 1:
-        raise EstimateError(
-            "zero_optimization.zero_hpz_partition_size in the DeepSpeed configuration is not "
-            "supported by estimates: use 1."
-        )
-    half = any(_enabled(found, name) for name in ("bf16", "bfloat16", "fp16"))
+    _check_removed(found)
+    zero = _zero(found)
+    stage = zero.get("stage", 0)
+    half = _half(found, stage)
     _check_dtypes(found, half)
-    overlap = zero.get("overlap_comm")
+    _check_parallel(found, stage)
     return Configuration(
         stage=stage,
-        half=half,
-        accumulate=_number(found, "", "gradient_accumulation_steps", accumulate),
+        half=half is not None,
+        accumulate=_accumulate(found, cards, accumulate),
         optimizer=_optimizer(found),
-        contiguous_gradients=bool(zero.get("contiguous_gradients", True)),
-        reduce_scatter=bool(zero.get("reduce_scatter", True)),
-        overlap_comm=stage == 3 if overlap in (None, AUTO) else bool(overlap),
-        offload_optimizer=_offloads(zero, "offload_optimizer") and stage > 0,
-        offload_param=_offloads(zero, "offload_param") and stage == 3,
-        **_sizes(zero, model),
+        contiguous_gradients=zero.get("contiguous_gradients", True),
+        reduce_scatter=zero.get("reduce_scatter", True),
+        overlap_comm=zero.get("overlap_comm", stage == 3),
+        offload_optimizer=_offloads(zero, "offload_optimizer", OFFLOAD_OPTIMIZER) and stage > 0,
+        offload_param=_offloads(zero, "offload_param", OFFLOAD_PARAM) and stage == 3,
+        **_sizes(found, zero, model),
     )
 
 
-def _sizes(zero: Mapping[str, Any], model: nn.Module) -> dict[str, int]:
+def _check_removed(found: Mapping[str, Any]) -> None:
+    for name in REMOVED:
+        if name in found:
+            raise EstimateError(
+                f"{name} in the DeepSpeed configuration is not supported by DeepSpeed 0.19.8: "
+                "remove it."
+            )
+
+
+def _zero(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of ZeRO without the prefix ``stage3_``."""
+    path = "zero_optimization"
+    options = section(found, path, ZERO)
+    stage = found.get(path, {}).get("stage")
+    if stage == AUTO:
+        raise wrong(f"{path}.stage", stage, "must be an integer from 0 to 3")
+    zero = {}
+    for name, given in options.items():
+        plain = name.removeprefix("stage3_") if name.removeprefix("stage3_") in ZERO else name
+        if plain in zero:
+            raise EstimateError(
+                f"{path} in the DeepSpeed configuration contains both {plain} and "
+                f"stage3_{plain}: remove one of them."
+            )
+        zero[plain] = given
+        if given and plain in _NOT_ESTIMATED:
+            raise EstimateError(
+                f"{path}.{name} in the DeepSpeed configuration is not supported by estimates: "
+                f"{_NOT_ESTIMATED[plain]}."
+            )
+    if zero.get("zero_hpz_partition_size", 1) > 1:
+        raise EstimateError(
+            f"{path}.zero_hpz_partition_size in the DeepSpeed configuration is not supported by "
+            "estimates: use 1."
+        )
+    if not zero.get("compute_grad_norm", True) and zero.get("stage", 0) not in (1, 2):
+        raise wrong(f"{path}.compute_grad_norm", False, "requires ZeRO stage 1 or 2: remove it")
+    return zero
+
+
+def _sizes(found: Mapping[str, Any], zero: Mapping[str, Any], model: nn.Module) -> dict[str, int]:
     """Return the sizes of buffers and thresholds."""
     hidden = getattr(getattr(model, "config", None), "hidden_size", None)
     automatic = {}
@@ -135,6 +195,7 @@ def _sizes(zero: Mapping[str, Any], model: nn.Module) -> dict[str, int]:
             "prefetch_bucket_size": int(0.9 * hidden * hidden),
             "param_persistence_threshold": 10 * hidden,
         }
+    given = found.get("zero_optimization", {})
     sizes = {}
     for name in (
         "reduce_bucket_size",
@@ -146,11 +207,9 @@ def _sizes(zero: Mapping[str, Any], model: nn.Module) -> dict[str, int]:
         "sub_group_size",
     ):
         default = getattr(Configuration, name)
-        key = name if name in zero else f"stage3_{name}"
-        if zero.get(key) == AUTO:
-            sizes[name] = automatic.get(name, default)
-        else:
-            sizes[name] = _number(zero, "zero_optimization", key, default)
+        if AUTO in (given.get(name), given.get(f"stage3_{name}")):
+            default = automatic.get(name, default)
+        sizes[name] = zero.get(name, default)
     return sizes
 
 
@@ -182,66 +241,150 @@ def _loaded(source: object) -> Mapping[str, Any]:
     return found
 
 
-def _section(found: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    section = found.get(name) or {}
-    if not isinstance(section, Mapping):
-        raise EstimateError(
-            f"{name}={section!r} in the DeepSpeed configuration must be an object with options."
+def _accumulate(found: Mapping[str, Any], cards: int, accumulate: int) -> int:
+    """Return the number of batches per optimizer step.
+
+    As in DeepSpeed, the size of the entire batch determines it together with that of one card.
+    """
+    train, micro, steps = (
+        value(found, name, integer(1))
+        for name in (
+            "train_batch_size",
+            "train_micro_batch_size_per_gpu",
+            "gradient_accumulation_steps",
         )
-    return section
-
-
-def _number(
-    section: Mapping[str, Any], path: str, name: str, default: int, most: int = sys.maxsize
-) -> int:
-    value = section.get(name, default)
-    if value == AUTO:
-        return default
-    # DeepSpeed also accepts 5e8, which is a float in JSON.
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
-        value = None
-    if value is None or not 0 <= value <= most:
-        raise EstimateError(
-            f"{path}{'.' if path else ''}{name}={section[name]!r} in the DeepSpeed configuration "
-            f"must be an integer from 0{f' to {most}' if most < sys.maxsize else ''}."
+    )
+    if train is None:
+        return steps or accumulate
+    factors = {"cards": cards}
+    if micro:
+        factors["train_micro_batch_size_per_gpu"] = micro
+    if steps:
+        factors["gradient_accumulation_steps"] = steps
+    size = prod(factors.values())
+    exact = micro and steps
+    if train != size if exact else train % size:
+        multiples = [each for each in (train // size * size, train // size * size + size) if each]
+        product = " x ".join(f"{name}={factor}" for name, factor in factors.items())
+        raise wrong(
+            "train_batch_size",
+            train,
+            f"is not {'' if exact else 'a multiple of '}{product}: use "
+            f"{size if exact else ' or '.join(map(str, multiples))}",
         )
-    return int(value)
+    return steps or (train // size if micro else accumulate)
 
 
-def _enabled(found: Mapping[str, Any], name: str) -> bool:
-    return _section(found, name).get("enabled") is True
-
-
-def _check_dtypes(found: Mapping[str, Any], half: bool) -> None:
-    kept = _section(found, "data_types").get("grad_accum_dtype")
-    own = ("bf16", "bfloat16", "fp16") if half else ("fp32", "float32")
-    if kept not in (None, AUTO, *own):
+def _half(found: Mapping[str, Any], stage: int) -> str | None:
+    """Return ``"bf16"`` or ``"fp16"`` if the weights have this dtype."""
+    sections = {
+        name: section(found, name, FP16 if name == "fp16" else BF16)
+        for name in ("fp16", "bf16" if found.get("bf16") is not None else "bfloat16")
+    }
+    enabled = [name for name, options in sections.items() if options.get("enabled")]
+    if len(enabled) > 1:
         raise EstimateError(
-            f"data_types.grad_accum_dtype={kept!r} in the DeepSpeed configuration differs from "
-            "the dtype of the weights, which is not supported by estimates: remove it."
+            f"The DeepSpeed configuration enables {' and '.join(enabled)}: enable only one of them."
         )
-    if _enabled(found, "torch_autocast"):
+    for name, options in sections.items():
+        for option in ("master_weights_and_grads", "optimizer_states"):
+            if options.get(f"{name}_{option}"):
+                raise EstimateError(
+                    f"{name}.{name}_{option} in the DeepSpeed configuration is not supported by "
+                    "estimates: remove it."
+                )
+    return enabled[0].replace("bfloat16", "bf16") if enabled else None
+
+
+def _check_dtypes(found: Mapping[str, Any], half: str | None) -> None:
+    types = value(found, "data_types", fields) or {}
+    own = {None: ("fp32", "float32", "float"), "bf16": ("bf16", "bfloat16")}.get(
+        half, ("fp16", "float16", "half")
+    )
+    for path, name, given in (
+        ("data_types.", "grad_accum_dtype", types.get("grad_accum_dtype")),
+        ("data_types.", "param_dtype", types.get("param_dtype")),
+        ("", "communication_data_type", found.get("communication_data_type")),
+    ):
+        if given not in (None, AUTO, *own):
+            raise wrong(
+                f"{path}{name}",
+                given,
+                "differs from the dtype of the weights, which is not supported by estimates: "
+                "remove it",
+            )
+    autocast = value(found, "torch_autocast", fields) or {}
+    if value(autocast, "enabled", flag, "torch_autocast"):
         raise EstimateError(
             "torch_autocast in the DeepSpeed configuration is not supported by estimates: use bf16."
         )
 
 
+def _check_parallel(found: Mapping[str, Any], stage: int) -> None:
+    """Refuse options that distribute the model or reduce gradients in other ways."""
+    reduction = value(found, "gradient_allreduce_op", one_of("mean", "sum"))
+    if reduction == "sum" and stage == 3:
+        raise wrong("gradient_allreduce_op", "sum", "is not supported by ZeRO stage 3: remove it")
+    tensor = value(found, "tensor_parallel", fields) or {}
+    for section_name, options, name in (
+        ("", found, "sequence_parallel_size"),
+        ("tensor_parallel", tensor, "autotp_size"),
+    ):
+        if (value(options, name, integer(), section_name) or 1) > 1:
+            path = f"{section_name}.{name}" if section_name else name
+            raise wrong(path, options[name], "is not supported by estimates: remove it")
+    compiled = value(found, "compile", fields) or {}
+    if value(compiled, "deepcompile", flag, "compile"):
+        raise wrong("compile.deepcompile", True, "is not supported by estimates: remove it")
+
+
 def _optimizer(found: Mapping[str, Any]) -> str | None:
-    section = _section(found, "optimizer")
+    section = value(found, "optimizer", fields) or {}
     kind = section.get("type")
-    if not isinstance(kind, str):
+    if kind is None:
         return None
-    name = kind.lower()
-    if _section(section, "params").get("torch_adam"):
-        return name
-    return _OPTIMIZERS.get(name, name)
-
-
-def _offloads(zero: Mapping[str, Any], name: str) -> bool:
-    section = _section(zero, name)
-    if section.get("ratio", 1) != 1:
+    params = value(section, "params", fields, "optimizer") or {}
+    if "max_grad_norm" in params:
         raise EstimateError(
-            f"zero_optimization.{name}.ratio in the DeepSpeed configuration is not supported by "
-            "estimates: remove it."
+            "optimizer.params.max_grad_norm in the DeepSpeed configuration is not supported by "
+            "DeepSpeed: use gradient_clipping."
         )
-    return section.get("device") in ("cpu", "nvme")
+    name = str(kind).lower()
+    # DeepSpeed's own optimizers may be written in any case, unlike PyTorch's.
+    if name in _OPTIMIZERS and isinstance(kind, str):
+        estimated = _OPTIMIZERS[name]
+        torch_adam = value(params, "torch_adam", flag, "optimizer.params")
+        if estimated:
+            return name if torch_adam else estimated
+        raise wrong("optimizer.type", kind, "is not supported by estimates: use 'AdamW'")
+    classes = {
+        each.lower(): each
+        for each, found_class in vars(torch.optim).items()
+        if isinstance(found_class, type) and found_class is not torch.optim.Optimizer
+    }
+    if kind not in classes.values():
+        close = suggestion(classes.get(name, str(kind)), classes.values()) or "use 'AdamW'."
+        raise EstimateError(
+            f"optimizer.type={kind!r} in the DeepSpeed configuration is not an optimizer of "
+            f"DeepSpeed or PyTorch: {close}"
+        )
+    return name
+
+
+def _offloads(zero: Mapping[str, Any], name: str, options: Mapping[str, Read]) -> bool:
+    path = "zero_optimization"
+    offload = section(zero, name, options, path)
+    if offload.get("ratio", 1) != 1:
+        raise EstimateError(
+            f"{path}.{name}.ratio in the DeepSpeed configuration is not supported by estimates: "
+            "remove it."
+        )
+    device = offload.get("device", "none")
+    if device == "nvme" and zero.get("stage") == 3:
+        raise wrong(
+            f"{path}.{name}.device",
+            device,
+            "is not possible, because DeepSpeed has no asynchronous I/O operator for hpu: use "
+            "'cpu'",
+        )
+    return bool(device != "none")

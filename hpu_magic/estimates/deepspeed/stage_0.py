@@ -6,7 +6,7 @@ from hpu_magic.estimates.deepspeed.step import MASTER, Rank
 from hpu_magic.estimates.tracing.program import Parameter, Role
 
 BUCKET = 500_000_000
-"""Elements of gradients that are reduced at a time; the configuration cannot change it."""
+"""Number of elements in a bucket of gradients; the configuration cannot change it."""
 
 
 def record(rank: Rank) -> None:
