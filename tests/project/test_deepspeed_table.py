@@ -8,9 +8,9 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "tools"))
 
-from deepspeed_table import page
 from deepspeed_table.__main__ import judge
 from deepspeed_table.features import FEATURES, Feature, Limit, Phase
+from deepspeed_table.page import TABLE, row
 from deepspeed_table.processes import Result
 
 PHASES = (Phase("training.train"),)
@@ -46,19 +46,15 @@ def test_row_is_good_if_numbers_agree_or_if_it_says_why_it_cannot_work(feature, 
     assert judge(feature, here, there)[0] is good
 
 
-def test_rows_are_replaced_in_the_order_of_the_features(tmp_path):
-    path = tmp_path / "page.md"
-    path.write_text(f"Before\n\n{page.HEADER}\nAfter\n")
-    for feature, result in ((FEATURES[1], "old"), (FEATURES[0], "first"), (FEATURES[1], "a | b")):
-        page.update(feature, result, path)
-    assert page.listed(path) == [FEATURES[0].name, FEATURES[1].name]
-    text = path.read_text()
-    assert "| a / b |\n\nAfter\n" in text
-    assert "old" not in text
-
-
 def test_page_lists_all_features_and_their_references_exist():
     names = [each.name for each in FEATURES]
     assert len({*names}) == len(names)
     assert {each.reference for each in FEATURES if each.reference} <= {*names}
-    assert page.listed() == names
+    assert TABLE.listed() == names
+
+
+def test_row_names_its_reference():
+    assert row(ROW, "good") == ("A row", "2", "the CPU", "good")
+    assert row(ALONE, "works")[2] == "-"
+    assert row(dataclasses.replace(ROW, reference="ZeRO 2"), "")[2] == "ZeRO 2 on the CPU"
+    assert row(dataclasses.replace(ROW, reference="DDP", compared="hpu"), "")[2] == "DDP on cards"

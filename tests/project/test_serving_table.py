@@ -50,24 +50,9 @@ def test_tokens_after_the_first_other_one_do_not_count():
     assert compared([[1, 9, 3], [4, 5, 6]], [[1, 2, 3], [4, 5, 6]]) == (False, "4 of 6")
 
 
-def test_rows_are_replaced_in_the_order_of_the_tables(tmp_path):
-    path = tmp_path / "page.md"
-    first, second = page.HEADERS
-    path.write_text(f"Before\n\n{page.header(first)}\nBetween\n\n{page.header(second)}\nAfter\n")
-    for name, sentence in ((FEATURES[1].name, "old"), (FEATURES[0].name, "a | b")):
-        page.update([name, "", sentence], path)
-    page.update([FEATURES[1].name, "", "new"], path)
-    page.update([next(iter(MODELS)), "x", "y", "z"], path)
-    assert page.listed(first, path) == [each.name for each in FEATURES[:2]]
-    assert page.listed(second, path) == [next(iter(MODELS))]
-    text = path.read_text()
-    assert f"|  | a / b |\n| {FEATURES[1].name} |  | new |\n\nBetween\n" in text
-    assert text.endswith("| x | y | z |\n\nAfter\n")
-
-
 def test_page_lists_all_rows():
-    for columns, names in page.HEADERS.items():
-        assert page.listed(columns) == names
+    for table in page.TABLES:
+        assert table.listed() == table.names
     every = [*FEATURES, *(each for name in MODELS for each in model_features(name))]
     assert len({each.name for each in every}) == len(every)
 

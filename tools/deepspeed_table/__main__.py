@@ -16,7 +16,7 @@ from pathlib import Path
 sys.path[0] = str(Path(__file__).parents[1])
 
 from deepspeed_table.features import FEATURES, Feature  # noqa: E402 (needs the path above)
-from deepspeed_table.page import update  # noqa: E402
+from deepspeed_table.page import TABLE, row  # noqa: E402
 from deepspeed_table.processes import Processes, Result  # noqa: E402
 
 
@@ -38,7 +38,7 @@ def main(arguments: list[str]) -> int:
             started = time.monotonic()
             good, sentence = _judged(processes, feature)
             failed += not good
-            update(feature, sentence)
+            TABLE.update(row(feature, sentence))
             seconds = time.monotonic() - started
             mark = "ok  " if good else "FAIL"
             print(f"{mark} {feature.name}: {sentence} ({seconds:.0f} s)", flush=True)

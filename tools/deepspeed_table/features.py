@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -96,25 +97,24 @@ def _one(name: str, function: str, settings: dict[str, Any], **more: Any) -> Fea
     return Feature(name, (Phase(function, settings, **of_phase),), **more)
 
 
+def _at_stages(
+    stages: Iterable[int], name: str, function: str, *, reference: str = "", **more: Any
+) -> Iterator[Feature]:
+    """Yield a row for each ZeRO stage, whose number replaces the braces in the names."""
+    for stage in stages:
+        yield _one(
+            name.format(stage), function, zero(stage), reference=reference.format(stage), **more
+        )
+
+
 FEATURES = (
     _one("DDP", "training.distributed_data_parallel", {}),
-    *(_one(f"ZeRO {stage}", TRAIN, zero(stage)) for stage in range(4)),
-    *(
-        _one(f"ZeRO {stage} and DDP", TRAIN, zero(stage), reference="DDP", compared="hpu")
-        for stage in range(4)
-    ),
-    *(
-        _one(f"ZeRO {stage}, lazy mode", TRAIN, zero(stage), reference=f"ZeRO {stage}", lazy=True)
-        for stage in range(4)
-    ),
+    *_at_stages(range(4), "ZeRO {}", TRAIN),
+    *_at_stages(range(4), "ZeRO {} and DDP", TRAIN, reference="DDP", compared="hpu"),
+    *_at_stages(range(4), "ZeRO {}, lazy mode", TRAIN, reference="ZeRO {}", lazy=True),
     _one("ZeRO 1, DeepSpeed's AdamW", "training.fused", zero(1)),
     *(_one(f"ZeRO {stage}, bf16", TRAIN, zero(stage) | BF16, tolerance=HALF) for stage in range(4)),
-    *(
-        _one(
-            f"ZeRO {stage}, fp16 with loss scaling", "training.scaled", zero(stage), tolerance=HALF
-        )
-        for stage in (0, 2, 3)
-    ),
+    *_at_stages((0, 2, 3), "ZeRO {}, fp16 with loss scaling", "training.scaled", tolerance=HALF),
     *(
         _one(
             f"ZeRO {stage}, memory{dtype}",
@@ -155,12 +155,7 @@ FEATURES = (
         alone=True,
         limit=NO_DISK,
     ),
-    *(
-        _one(
-            f"ZeRO {stage}, gradient accumulation and clipping", "training.accumulate", zero(stage)
-        )
-        for stage in (0, 2, 3)
-    ),
+    *_at_stages((0, 2, 3), "ZeRO {}, gradient accumulation and clipping", "training.accumulate"),
     _one("Activation checkpointing", "training.checkpointed", zero(2)),
     _one(
         "Activation checkpointing on the host",
@@ -268,51 +263,23 @@ FEATURES = (
         options={"replace_with_kernel_inject": True},
         limit=NO_ROTARY,
     ),
-    *(
-        _one(f"ZeRO {stage}, engine.compile()", "training.compiled", zero(stage))
-        for stage in (0, 2, 3)
-    ),
+    *_at_stages((0, 2, 3), "ZeRO {}, engine.compile()", "training.compiled"),
     # On the CPU, accelerate does not start DeepSpeed's process group.
-    *(
-        _one(
-            f"accelerate, ZeRO {stage}",
-            "libraries.accelerate",
-            zero(stage),
-            reference=f"ZeRO {stage}",
-        )
-        for stage in (2, 3)
+    *_at_stages((2, 3), "accelerate, ZeRO {}", "libraries.accelerate", reference="ZeRO {}"),
+    *_at_stages((2, 3), "transformers Trainer, ZeRO {}", "libraries.trainer"),
+    *_at_stages(
+        (2, 3),
+        "GaudiTrainer, ZeRO {}",
+        "libraries.gaudi_trainer",
+        reference="transformers Trainer, ZeRO {}",
     ),
-    *(
-        _one(f"transformers Trainer, ZeRO {stage}", "libraries.trainer", zero(stage))
-        for stage in (2, 3)
-    ),
-    *(
-        _one(
-            f"GaudiTrainer, ZeRO {stage}",
-            "libraries.gaudi_trainer",
-            zero(stage),
-            reference=f"transformers Trainer, ZeRO {stage}",
-        )
-        for stage in (2, 3)
-    ),
-    *(
-        _one(
-            f"Lightning, ZeRO {stage}",
-            "libraries.lightning",
-            zero(stage),
-            reference=f"ZeRO {stage}",
-        )
-        for stage in (2, 3)
-    ),
-    *(
-        _one(
-            f"%%hpu_workers, ZeRO {stage}",
-            "libraries.cell",
-            zero(stage),
-            ranks=1,
-            launcher="python",
-            reference=f"ZeRO {stage}",
-        )
-        for stage in (2, 3)
+    *_at_stages((2, 3), "Lightning, ZeRO {}", "libraries.lightning", reference="ZeRO {}"),
+    *_at_stages(
+        (2, 3),
+        "%%hpu_workers, ZeRO {}",
+        "libraries.cell",
+        ranks=1,
+        launcher="python",
+        reference="ZeRO {}",
     ),
 )

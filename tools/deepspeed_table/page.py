@@ -4,36 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from page_table import PageTable
+
 from deepspeed_table.features import FEATURES, Feature
 
-PAGE = Path(__file__).parents[2] / "docs" / "deepspeed.md"
-HEADER = "| feature | cards | compared with | result |\n|---|---|---|---|\n"
+TABLE = PageTable(
+    Path(__file__).parents[2] / "docs" / "deepspeed.md",
+    ("feature", "cards", "compared with", "result"),
+    [each.name for each in FEATURES],
+)
 
 
-def update(feature: Feature, sentence: str, page: Path = PAGE) -> None:
-    """Write the row of a feature, in the order of `FEATURES`."""
-    before, _, after = page.read_text().partition(HEADER)
-    rows, rest = _rows(after)
+def row(feature: Feature, sentence: str) -> tuple[str, str, str, str]:
+    """Return the row of a feature with its result."""
     cards = max(each.ranks for each in feature.phases)
-    sentence = " ".join(sentence.replace("|", "/").split())
-    rows[feature.name] = f"| {feature.name} | {cards} | {_compared_with(feature)} | {sentence} |\n"
-    listed = "".join(rows[each.name] for each in FEATURES if each.name in rows)
-    page.write_text(f"{before}{HEADER}{listed}{rest}")
-
-
-def listed(page: Path = PAGE) -> list[str]:
-    """Return the feature names in the table."""
-    return [*_rows(page.read_text().partition(HEADER)[2])[0]]
-
-
-def _rows(text: str) -> tuple[dict[str, str], str]:
-    """Return the rows at the start of a text by their feature, and the rest of the text."""
-    rows: dict[str, str] = {}
-    lines = text.splitlines(keepends=True)
-    while lines and lines[0].startswith("| "):
-        line = lines.pop(0)
-        rows[line.split("|")[1].strip()] = line
-    return rows, "".join(lines)
+    return feature.name, str(cards), _compared_with(feature), sentence
 
 
 def _compared_with(feature: Feature) -> str:
