@@ -256,7 +256,8 @@ def trace(
     -------
     TracedStep
         Its method ``estimate`` accepts the other arguments of `estimate`. Only other batch sizes,
-        accumulated gradients, and changes between fp32, bf16 and bf16-mixed need a new trace.
+        accumulated gradients, the optimizer of a DeepSpeed configuration, and changes between fp32,
+        bf16 and bf16-mixed need a new trace.
 
     Raises
     ------

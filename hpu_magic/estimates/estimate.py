@@ -46,39 +46,34 @@ def estimate(
     with suppress(HPUError):
         device.torch_with_hpu()
     from hpu_magic.estimates.calls import call_of, check_names, uncompiled
-    from hpu_magic.estimates.cost.hardware import generation_named
-    from hpu_magic.estimates.deepspeed.configuration import check, read
-    from hpu_magic.estimates.layout import parse
-    from hpu_magic.estimates.options import checked, mode_here
-    from hpu_magic.estimates.step_estimate import StepEstimator
+    from hpu_magic.estimates.options import check_model, mode_here
+    from hpu_magic.estimates.traced_step import TracedStep
 
-    mode = mode or mode_here(model)
+    here = mode_here(model)
     model = uncompiled(model)
-    configuration = None
-    if deepspeed is not None:
-        configuration = read(deepspeed, model, cards=parse(cards).cards, accumulate=accumulate)
-        check(configuration, train=train, parallel=parallel, dtype=dtype)
-        parallel, accumulate = configuration.layout, configuration.accumulate
-        dtype = dtype or configuration.dtype
-        optimizer = configuration.optimizer or optimizer
-    hardware, layout = generation_named(card), parse(cards, parallel)
-    options = checked(
-        model,
-        train=train,
-        mode=mode,
-        dtype=dtype,
-        optimizer=optimizer,
-        checkpointing=checkpointing,
-        accumulate=accumulate,
-        batch=batch,
-        loss=loss,
-        attention=attention,
-    )
+    check_model(model)
     arguments = [name for name in inspect.signature(estimate).parameters if name != "inputs"]
     check_names(model, named_inputs, arguments[:-1])
-    call = call_of(model, inputs, named_inputs, train=train)
-    estimator = StepEstimator(model, call, options, hardware, layout, configuration)
-    return estimator.largest() if batch == "largest" else estimator.of_batch()
+    step = TracedStep(
+        model,
+        call_of(model, inputs, named_inputs, train=train),
+        train=train,
+        mode=here,
+        optimizer=optimizer,
+        checkpointing=checkpointing,
+        loss=loss,
+    )
+    return step.estimate(
+        card=card,
+        cards=cards,
+        parallel=parallel,
+        mode=mode,
+        dtype=dtype,
+        accumulate=accumulate,
+        batch=batch,
+        attention=attention,
+        deepspeed=deepspeed,
+    )
 
 
 def trace(
@@ -93,12 +88,20 @@ def trace(
     with suppress(HPUError):
         device.torch_with_hpu()
     from hpu_magic.estimates.calls import call_of, uncompiled
+    from hpu_magic.estimates.options import check_model, mode_here
     from hpu_magic.estimates.traced_step import TracedStep
 
+    here = mode_here(model)
     model = uncompiled(model)
-    call = call_of(model, inputs, train=train)
+    check_model(model)
     traced = TracedStep(
-        model, call, train=train, optimizer=optimizer, checkpointing=checkpointing, loss=loss
+        model,
+        call_of(model, inputs, train=train),
+        train=train,
+        mode=here,
+        optimizer=optimizer,
+        checkpointing=checkpointing,
+        loss=loss,
     )
     traced.estimate()
     return traced

@@ -59,6 +59,21 @@ def mode_here(model: Any) -> str:
     return "compile" if loaded == "eager" and compiled else loaded
 
 
+def check_model(model: object) -> None:
+    """Raise `EstimateError` if an object is not a module that can be traced."""
+    if not isinstance(model, nn.Module):
+        raise EstimateError(f"The model is a {type(model).__name__}; pass a torch.nn.Module.")
+    if isinstance(model, torch.jit.ScriptModule):
+        raise EstimateError(
+            "The model was compiled by torch.jit, whose operations cannot be traced; pass the "
+            "original module."
+        )
+    if any(map(nn.parameter.is_lazy, model.parameters())):
+        raise EstimateError(
+            "The model has lazy layers without shapes; call it once to initialize them."
+        )
+
+
 def checked(
     model: nn.Module,
     *,
@@ -73,17 +88,6 @@ def checked(
     attention: str = "torch",
 ) -> Options:
     """Check the arguments of an estimate and return them as options."""
-    if not isinstance(model, nn.Module):
-        raise EstimateError(f"The model is a {type(model).__name__}; pass a torch.nn.Module.")
-    if isinstance(model, torch.jit.ScriptModule):
-        raise EstimateError(
-            "The model was compiled by torch.jit, whose operations cannot be traced; pass the "
-            "original module."
-        )
-    if any(map(nn.parameter.is_lazy, model.parameters())):
-        raise EstimateError(
-            "The model has lazy layers without shapes; call it once to initialize them."
-        )
     if loss is not None and not callable(loss):
         raise EstimateError(
             f"loss is a {type(loss).__name__}; pass a function of the model's output."

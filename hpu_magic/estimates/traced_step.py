@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import torch
@@ -10,8 +11,9 @@ from torch import nn
 
 from hpu_magic.estimates.calls import Call
 from hpu_magic.estimates.cost.hardware import generation_named
+from hpu_magic.estimates.deepspeed.configuration import check, read
 from hpu_magic.estimates.layout import parse
-from hpu_magic.estimates.options import checked, mode_here
+from hpu_magic.estimates.options import checked
 from hpu_magic.estimates.result import Estimate
 from hpu_magic.estimates.step_estimate import StepEstimator
 from hpu_magic.estimates.tracing.program import Program
@@ -22,7 +24,8 @@ class TracedStep:
     """A step of a model that is traced once and can be estimated many times.
 
     The step is traced again only if it computes different tensors: for another batch size, for
-    accumulated gradients, and for fp32, bf16 and bf16-mixed. Each of these traces is kept.
+    accumulated gradients, for the optimizer of a DeepSpeed configuration, and for fp32, bf16 and
+    bf16-mixed. Each of these traces is kept. ``mode`` is the mode of estimates without a mode.
     """
 
     def __init__(
@@ -31,21 +34,19 @@ class TracedStep:
         call: Call,
         *,
         train: bool,
+        mode: str,
         optimizer: torch.optim.Optimizer | str | None,
         checkpointing: str,
         loss: Callable[[Any], torch.Tensor] | None,
     ) -> None:
-        self._model, self._call = model, call
-        self._fixed: dict[str, Any] = {
-            "train": train,
-            "optimizer": optimizer,
-            "checkpointing": checkpointing,
-            "loss": loss,
-        }
-        self._programs: dict[StepOptions, Program] = {}
+        self._model, self._call, self._train, self._mode = model, call, train, mode
+        self._optimizer = optimizer
+        self._fixed: dict[str, Any] = {"checkpointing": checkpointing, "loss": loss}
+        # Maps DeepSpeed's optimizer to the traces with it; None stands for the own optimizer.
+        self._programs: dict[str | None, dict[StepOptions, Program]] = {}
 
     def __repr__(self) -> str:
-        kind = "training step" if self._fixed["train"] else "forward pass"
+        kind = "training step" if self._train else "forward pass"
         return f"Trace of a {kind} of {type(self._model).__name__}; call estimate(card=...)."
 
     def estimate(
@@ -59,19 +60,37 @@ class TracedStep:
         accumulate: int = 1,
         batch: int | Literal["largest"] | None = None,
         attention: str = "torch",
+        deepspeed: Mapping[str, Any] | str | os.PathLike[str] | None = None,
     ) -> Estimate:
         """Estimate the step; the arguments and the result are those of `hpu_magic.estimate`."""
+        configuration = None
+        if deepspeed is not None:
+            configuration = read(
+                deepspeed, self._model, cards=parse(cards).cards, accumulate=accumulate
+            )
+            check(configuration, train=self._train, parallel=parallel, dtype=dtype)
+            parallel, accumulate = configuration.layout, configuration.accumulate
+            dtype = dtype or configuration.dtype
+        replacement = configuration.optimizer if configuration else None
+        hardware, layout = generation_named(card), parse(cards, parallel)
         options = checked(
             self._model,
-            mode=mode or mode_here(self._model),
+            train=self._train,
+            mode=mode or self._mode,
             dtype=dtype,
+            optimizer=replacement or self._optimizer,
             accumulate=accumulate,
             batch=batch,
             attention=attention,
             **self._fixed,
         )
-        hardware, layout = generation_named(card), parse(cards, parallel)
         estimator = StepEstimator(
-            self._model, self._call, options, hardware, layout, known=self._programs
+            self._model,
+            self._call,
+            options,
+            hardware,
+            layout,
+            configuration,
+            known=self._programs.setdefault(replacement, {}),
         )
         return estimator.largest() if batch == "largest" else estimator.of_batch()

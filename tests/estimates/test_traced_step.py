@@ -92,3 +92,38 @@ def test_invalid_collectives_are_refused(arguments, message):
         hpu_magic.estimate_collective(*arguments)
     with pytest.raises(EstimateError, match="cards=1 is not a number of cards"):
         hpu_magic.estimate_collective("all_reduce", 8, cards=1)
+
+
+def test_one_trace_is_estimated_with_several_deepspeed_configurations(traces):
+    traced = hpu_magic.trace(model(), X, optimizer="fusedadamw")
+    for stage in (1, 3):
+        configuration = {"bf16": {"enabled": True}, "zero_optimization": {"stage": stage}}
+        found = traced.estimate(cards=2, deepspeed=configuration)
+        assert len(traces) == 1
+        expected = hpu_magic.estimate(
+            model(), X, cards=2, optimizer="fusedadamw", deepspeed=configuration
+        )
+        del traces[1:]
+        assert repr(found) == repr(expected)
+        assert found.memory == expected.memory
+
+
+def test_optimizer_of_deepspeed_replaces_the_traced_one(traces):
+    traced = hpu_magic.trace(model(), X, optimizer="sgd")
+    configuration = {"bf16": {"enabled": True}, "optimizer": {"type": "AdamW"}}
+    for _ in range(2):
+        found = traced.estimate(cards=2, deepspeed=configuration)
+    assert len(traces) == 2
+    assert found.memory["optimizer"] > 0
+    assert "optimizer" not in traced.estimate().memory
+
+
+def test_trace_of_a_compiled_model_estimates_compiled_code():
+    compiled = torch.compile(model())
+    traced = hpu_magic.trace(compiled, X, train=False)
+    assert repr(traced.estimate()) == repr(hpu_magic.estimate(compiled, X, train=False))
+
+
+def test_only_modules_are_traced():
+    with pytest.raises(EstimateError, match=r"The model is a list; pass a torch.nn.Module."):
+        hpu_magic.trace([1], X)
