@@ -73,6 +73,18 @@ def test_memory_consists_of_weights_cache_and_the_prompts_pass(model):
     assert found.fits
 
 
+def test_graphs_store_one_sequence_of_a_layers_results(model):
+    one, many = (
+        {mode: estimated(model, batch=batch, mode=mode) for mode in ("eager", "lazy")}
+        for batch in (1, 64)
+    )
+    temporary = {mode: each.memory["temporary results"] for mode, each in many.items()}
+    hidden = 64 * 10 * HIDDEN * 2
+    # Between two layers, at most the hidden states before and after a layer are complete.
+    assert hidden <= temporary["lazy"] <= 2 * hidden + one["lazy"].memory["temporary results"]
+    assert temporary["eager"] > 64 * 10 * 3 * FFN * 2
+
+
 @pytest.mark.parametrize("mode", ["eager", "graphs"])
 def test_dynamic_cache_remains_after_the_pass(model, mode):
     found = estimated(model, batch=3, prompt=20, new_tokens=2, cache="dynamic", mode=mode)

@@ -9,6 +9,7 @@ from hpu_magic.estimates.cost.products import name_of
 from hpu_magic.estimates.cost.work import Kind, work_of
 from hpu_magic.estimates.generation.passes import Pass
 from hpu_magic.estimates.generation.settings import GenerationSettings
+from hpu_magic.estimates.generation.slices import sliced
 from hpu_magic.estimates.memory import peak
 from hpu_magic.estimates.shared_memory import sizes_on_one_card
 from hpu_magic.estimates.tracing.program import Program, Role
@@ -61,7 +62,8 @@ class GenerationMemory:
 def memory_of(prompt: Pass, last: Pass, settings: GenerationSettings) -> GenerationMemory:
     """Return the memory usage of one card, given the passes over the prompt and the last token.
 
-    A static cache is allocated at its full length in both passes.
+    A static cache is allocated at its full length in both passes. In graphs, some intermediate
+    results are stored for only one sequence at a time; see `sliced`.
     """
     static = settings.cache == "static"
     kept = _on_one_card(last, settings)
@@ -73,6 +75,9 @@ def memory_of(prompt: Pass, last: Pass, settings: GenerationSettings) -> Generat
         if static:
             for index in traced.before | traced.after:
                 sizes[index] = 0
+        if settings.mode != "eager":
+            for index in sliced(traced.program):
+                sizes[index] = ceil(sizes[index] / traced.program.samples)
         by_role = peak(traced.program, recorded=settings.mode != "eager", sizes=sizes).by_role
         found = GenerationMemory(
             weights=by_role.get(Role.WEIGHTS, 0),
