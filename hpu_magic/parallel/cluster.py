@@ -29,6 +29,9 @@ from hpu_magic.parallel.guard import Guard
 _LOCAL = "LocalEngineSetLauncher"
 _NOTICE_SECONDS = 2.0
 _END_SECONDS = 5.0
+_START_SECONDS = 300  # on a machine that runs many other processes; usually 2 are enough
+_CONNECT_SECONDS = 10.0  # an interrupt waits as long
+_TICK = 1.0
 
 
 class Cluster:
@@ -55,6 +58,7 @@ class Cluster:
         self._guard: Guard | None = None
         self._session: int | None = None  # session shared by the controller and its schedulers
         self.client: Any = None  # ipyparallel.Client
+        self._profile = profile
         options = _options(count, profile)
         try:
             self._cluster = ipyparallel.Cluster(
@@ -75,7 +79,8 @@ class Cluster:
         )
         self._thread.start()
         # Whether the engines run on this machine as children of this process.
-        self.local = self._cluster.engine_launcher_class.__name__ == _LOCAL
+        launcher = self._cluster.engine_launcher_class
+        self.local = profile is None or launcher.__name__ == _LOCAL
         try:
             self._start(count)
         except BaseException:
@@ -92,7 +97,7 @@ class Cluster:
         self._guard = Guard([controller])
         try:
             self._do(self._cluster.start_engines(count))
-        except (OSError, CalledProcessError) as error:
+        except (OSError, RuntimeError, CalledProcessError) as error:
             self._cluster.engines.clear()  # there are no engines to stop
             raise HPUError(f"The workers could not be launched: {error}") from error
         engines = self._cluster.engine_set
@@ -101,25 +106,49 @@ class Cluster:
         if self.local:
             self._guard.dismiss()
             self._guard = Guard([controller, *(each.pid for each in self._launchers(engines))])
-        self.client = self._do(self._cluster.connect_client())
-        expected, seconds = getattr(engines, "n", count), self._cluster.engine_timeout
+        expected = getattr(engines, "n", count)
+        until = time.monotonic() + self._cluster.engine_timeout
+        while not (self._connected() and self._registered(expected)):
+            if self._ends or time.monotonic() > until:
+                raise HPUError(self._why_incomplete(engines, expected))
+
+    def _connected(self) -> bool:
+        """Connect the client, and return False if the controller has not answered yet."""
+        if self.client is None:
+            with suppress(TimeoutError):
+                self.client = self._do(self._cluster.connect_client(timeout=_CONNECT_SECONDS))
+        return self.client is not None
+
+    def _registered(self, expected: int | None) -> bool:
+        """Wait for a moment, and return whether all engines have registered."""
+        from ipyparallel.error import EngineError
+
         try:
-            self.client.wait_for_engines(expected, interactive=False, timeout=seconds)
-        except TimeoutError as late:
-            raise HPUError(
-                f"Only {len(self.client)} of {expected} workers started within {seconds} s: "
-                f"{self._last_line(engines)}"
-            ) from late
+            self.client.wait_for_engines(expected, interactive=False, timeout=_TICK)
+        except TimeoutError:
+            return False
+        except EngineError:  # all engines have ended
+            self._ends.setdefault(0, None)
+            return False
+        return True
+
+    def _why_incomplete(self, engines: Any, expected: int | None) -> str:
+        started = 0 if self.client is None else len(self.client)
+        reason = f"within {self._cluster.engine_timeout} s"
+        advice = "increase c.Cluster.engine_timeout in the profile's ipcluster_config.py."
+        if self._profile is None:
+            advice = "end other programs that use this machine's processors or memory."
+        if self._ends:
+            reason = f"because one {how_ended(next(iter(self._ends.values())))}"
+            advice = "its launcher has printed nothing."
+        lines = [line for line in (engines.get_output() or "").splitlines() if line.strip()]
+        if lines:
+            advice = f"the last line of the launcher's output is {lines[-1].strip()!r}."
+        return f"Only {started} of {expected} workers started {reason}: {advice}"
 
     @staticmethod
     def _launchers(engines: Any) -> list[Any]:
         return list(getattr(engines, "launchers", {}).values())
-
-    def _last_line(self, engines: Any) -> str:
-        lines = [line for line in (engines.get_output() or "").splitlines() if line.strip()]
-        if lines:
-            return f"the last line of the launcher's output is {lines[-1].strip()!r}."
-        return "increase c.Cluster.engine_timeout in the profile's ipcluster_config.py."
 
     def _do(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         doing = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
@@ -194,8 +223,14 @@ class Cluster:
 
 
 def _options(count: int | None, profile: str | None) -> dict[str, Any]:
-    options: dict[str, Any] = {"engines": "local"}
-    if profile is not None:
+    options: dict[str, Any] = {}
+    if profile is None:
+        options = {
+            "controller": _controller(),
+            "engines": _engines(),
+            "engine_timeout": _START_SECONDS,
+        }
+    else:
         try:
             folder = ProfileDir.find_profile_dir_by_name(get_ipython_dir(), profile)
         except ProfileDirError:
@@ -204,8 +239,6 @@ def _options(count: int | None, profile: str | None) -> dict[str, Any]:
                 f"ipython profile create {profile} --parallel."
             ) from None
         options = {"profile_dir": folder.location}
-    else:
-        options["controller"] = _controller()
     return options if count is None else {**options, "n": count}
 
 
@@ -226,7 +259,24 @@ def _controller() -> type:
         def _environment(self) -> dict[str, str]:
             return {"PYTHONPATH": child_python.environment().get("PYTHONPATH", "")}
 
+        @default("connection_info_timeout")
+        def _seconds(self) -> float:
+            return _START_SECONDS
+
     return Controller
+
+
+def _engines() -> type:
+    """Return a launcher for engines that wait for a slow controller."""
+    from ipyparallel.cluster.launcher import LocalEngineSetLauncher
+    from traitlets import default
+
+    class Engines(LocalEngineSetLauncher):  # type: ignore[misc]
+        @default("engine_args")
+        def _arguments(self) -> list[str]:
+            return [f"--IPEngine.timeout={_START_SECONDS}"]
+
+    return Engines
 
 
 def how_ended(code: int | None) -> str:

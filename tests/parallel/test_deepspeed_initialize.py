@@ -86,7 +86,11 @@ def test_interrupted_initialization_can_be_repeated(notebook, place):
     initialize(notebook)
 
 
-def test_killed_rank_ends_the_initialization_of_the_others(notebook):
+def test_killed_rank_ends_the_initialization_until_a_restart(notebook):
     below = notebook.run(INITIALIZE.format("2, die"))
     assert "Rank 1 was killed by SIGKILL. Rank 0 " in below.error
     assert "Run %hpu_workers restart" in below.error
+    restarted = notebook.run("%hpu_workers restart")
+    assert restarted.texts[1].startswith("2 workers\n"), restarted
+    notebook.run(DEFINE.replace(" --cards 2", ""))
+    initialize(notebook)
