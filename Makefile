@@ -110,17 +110,12 @@ lint-python: $(DEVELOPING)
 front-end: labextension
 	$(BIN)/python tools/labextension.py check test
 
-# These suites run in both modes, and a process has only one mode. Excluded are tests that start
-# processes in both modes, and tests of starting processes, imports and options, which do not depend
-# on the mode.
-BOTH_MODES := $(addprefix tests/simulator/device/test_,fallback.py out_of_memory.py races.py)
-NO_MODE := $(addprefix tests/lightning/test_,launched.py cli.py)
+# These suites run in both modes, and a process has only one mode. Tests marked `once` do not depend
+# on the mode of their process, and are not repeated in lazy mode.
 LAZY := tests/simulator/device tests/simulator/custom tests/lightning \
 	$(addprefix tests/huggingface/test_,transformers.py generate.py accelerate.py transformers_trainer.py \
 		diffusers.py sentence_transformers.py) \
-	$(addprefix tests/simulator/face/test_transformer_engine,.py _attention.py _checkpoints.py _graphs.py _state.py) \
-	$(addprefix --ignore=,$(BOTH_MODES) $(NO_MODE)) \
-	-k "not (first_generation or import_in_a_script or imported_before_the_hook)"
+	$(addprefix tests/simulator/face/test_transformer_engine,.py _attention.py _checkpoints.py _graphs.py _state.py)
 
 SPREAD := -n $(WORKERS)
 

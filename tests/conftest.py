@@ -54,9 +54,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With ``--golden``, keep the tests that compare a golden file."""
+    """Keep the tests with a golden file for ``--golden``, and those without `once` in lazy mode."""
     if config.option.golden:
         items[:] = [item for item in items if "golden" in getattr(item, "fixturenames", ())]
+    if "HPU_MAGIC_TEST_LAZY" in os.environ:
+        items[:] = [item for item in items if item.get_closest_marker("once") is None]
 
 
 @pytest.fixture

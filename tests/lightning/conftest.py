@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from steps import NAMESPACES, QUIET, Steps
+from steps import DISTRIBUTIONS, QUIET, Steps
 
 
-@pytest.fixture(params=NAMESPACES)
+@pytest.fixture(params=DISTRIBUTIONS)
 def pytorch(request, torch):
     """Each of the two distributions of Lightning."""
     return pytest.importorskip(request.param)

@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import pytest
 import torch
 
 NAMESPACES = ("lightning.pytorch", "pytorch_lightning")
+DISTRIBUTIONS = (NAMESPACES[0], pytest.param(NAMESPACES[1], marks=pytest.mark.once))
 QUIET = {
     "logger": False,
     "enable_checkpointing": False,

@@ -4,6 +4,7 @@ import pytest
 from steps import QUIET
 
 pytest.importorskip("jsonargparse")
+pytestmark = pytest.mark.once
 
 BF16 = ("--trainer.precision=bf16-mixed",)
 CONFIG = """

@@ -9,6 +9,8 @@ import sys
 import pytest
 from started_process import completed, is_running, wait_for
 
+pytestmark = pytest.mark.once
+
 NET = """
 import os
 import sys

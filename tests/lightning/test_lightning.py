@@ -31,6 +31,7 @@ def test_fit_equals_the_cpu(pytorch, make_model, torch):
     assert float(trainer.callback_metrics["train_loss"]) < model.losses[0]
 
 
+@pytest.mark.once
 def test_lazy_step_has_one_graph_for_backward_and_one_for_the_optimizer(forked_script):
     out = forked_script(
         """
@@ -146,6 +147,7 @@ def test_plug_ins_are_pickled_for_their_distribution(torch, monkeypatch):
     assert type(pickle.loads(pickle.dumps(derived()))) is derived
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("namespace", NAMESPACES)
 def test_one_import_in_a_script_is_enough(script, namespace):
     script(
@@ -158,6 +160,7 @@ assert str(trainer.strategy.root_device) == "hpu:0"
     )
 
 
+@pytest.mark.once
 def test_hook_imports_neither_lightning_nor_torch(script):
     script(
         """
@@ -169,6 +172,7 @@ assert not {"torch", "lightning", "pytorch_lightning"} & set(sys.modules)
     )
 
 
+@pytest.mark.once
 def test_lightning_imported_before_the_hook_is_supported(script):
     script(
         """

@@ -1,11 +1,12 @@
 """Errors of arguments that hpu does not support, each in one sentence."""
 
-import importlib
 import os
 from typing import Any
 
 import pytest
 from steps import QUIET
+
+pytestmark = pytest.mark.once
 
 TO_WORKERS = "an interactive session is a single process: begin the cell with %%hpu_workers --cards"
 
@@ -119,20 +120,6 @@ def test_invalid_options_of_the_parallel_strategy_are_refused(pytorch, options, 
     strategy = plugins(pytorch.__name__).HPUParallelStrategy
     with pytest.raises(ValueError, match=sentence):
         pytorch.Trainer(strategy=strategy(**options), **QUIET)
-
-
-def test_accelerator_describes_the_card(torch):
-    from habana_frameworks.torch.utils.internal import is_lazy
-
-    for module in ("hpu_magic.lightning", "hpu_magic.lightning.fabric"):
-        accelerator = importlib.import_module(module).HPUAccelerator
-        assert accelerator.auto_device_count() == 8
-        assert accelerator.is_available()
-        assert accelerator.get_device_name() == "GAUDI2"
-        assert accelerator.is_fp8_available() == (True, "")
-        assert accelerator.is_lazy() is is_lazy()
-        with pytest.raises(ValueError, match="needs an hpu device, but got 'cpu'"):
-            accelerator().setup_device(torch.device("cpu"))
 
 
 def test_first_generation_refuses_float16_and_fp8(forked_script):

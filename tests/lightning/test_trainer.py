@@ -1,5 +1,6 @@
 """Runs of a `Trainer` on hpu, compared with the same runs on the CPU."""
 
+import importlib
 import os
 from pathlib import Path
 
@@ -186,3 +187,17 @@ def test_float16_losses_are_scaled(torch, trainer, net, loader, tmp_path):
     resumed, later = fitted("16-mixed", 2, ckpt_path=tmp_path / "half.ckpt")
     assert later.precision_plugin.state_dict() == run.precision_plugin.state_dict()
     same_weights(resumed, half, rtol=0, atol=0)
+
+
+def test_accelerator_describes_the_card(torch):
+    from habana_frameworks.torch.utils.internal import is_lazy
+
+    for module in ("hpu_magic.lightning", "hpu_magic.lightning.fabric"):
+        accelerator = importlib.import_module(module).HPUAccelerator
+        assert accelerator.auto_device_count() == 8
+        assert accelerator.is_available()
+        assert accelerator.get_device_name() == "GAUDI2"
+        assert accelerator.is_fp8_available() == (True, "")
+        assert accelerator.is_lazy() is is_lazy()
+        with pytest.raises(ValueError, match="needs an hpu device, but got 'cpu'"):
+            accelerator().setup_device(torch.device("cpu"))

@@ -346,6 +346,6 @@ print([torch.equal(computed("hpu", "none"), computed("cpu", form)) for form in (
         ("1", {"PT_HPU_FORCE_TANH_FOR_GELU": "0"}, "[True, False] True\n"),
     ],
 )
-@pytest.mark.skipif(is_lazy(), reason="the test starts processes in both modes")
+@pytest.mark.once
 def test_gelu_uses_tanh_unless_the_flag_is_off(forked_script, lazy, flags, forms):
     assert forked_script(GELU, simulated=True, PT_HPU_LAZY_MODE=lazy, **flags) == forms

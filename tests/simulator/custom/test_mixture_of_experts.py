@@ -97,6 +97,7 @@ print([torch.allclose(actual.cpu(), -2 * gelu(x, approximate=form), rtol=1e-5, a
 """
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("lazy", ["0", "1"])
 @pytest.mark.parametrize(
     ("flags", "expected"),

@@ -124,6 +124,7 @@ print(run(128))
 """
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("lazy", ["0", "1"], ids=["eager", "lazy"])
 def test_large_inputs_need_little_memory_beside_their_results(forked_script, lazy):
     printed = forked_script(LARGE, simulated=True, PT_HPU_LAZY_MODE=lazy)

@@ -50,7 +50,7 @@ def test_calls_return_results_or_raise_errors_without_a_crash(options, errors_pe
     assert errors > errors_per_operator * operators
 
 
-@pytest.mark.skipif("HPU_MAGIC_TEST_LAZY" in os.environ, reason="independent of the mode")
+@pytest.mark.once
 def test_internal_assertion_of_the_engine_is_reported_as_a_fault():
     call = "_use(_operator(schema)(*args, **kwargs))"
     program = PROGRAM.read_text(encoding="utf-8")

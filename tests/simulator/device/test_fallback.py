@@ -4,6 +4,8 @@ import pytest
 import torch
 from habana_frameworks.torch import _bridge
 
+pytestmark = pytest.mark.once
+
 PROGRAM = """
     import torch
     from habana_frameworks.torch.hpu.metrics import metric_global

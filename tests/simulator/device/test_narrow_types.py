@@ -281,14 +281,14 @@ RULES = [
 ]
 
 
-@pytest.mark.skipif(is_lazy(), reason="the test starts processes in both modes")
+@pytest.mark.once
 @pytest.mark.parametrize(("environment", "expected"), RULES)
 def test_mode_generation_and_flags_determine_the_stored_width(environment, expected, forked_script):
     settings = {"PT_HPU_LAZY_MODE": "0"} | environment
     assert json.loads(forked_script(PROGRAM, simulated=True, **settings)) == expected
 
 
-@pytest.mark.skipif(is_lazy(), reason="the test starts processes in both modes")
+@pytest.mark.once
 @pytest.mark.parametrize("lazy", ["0", "1"])
 def test_card_has_room_for_twice_as_many_float64_values(lazy, forked_script):
     code = """

@@ -2,6 +2,8 @@
 
 import pytest
 
+pytestmark = pytest.mark.once
+
 # Exactly 16 MiB: 396 + 10,564 + 396 * 10,564 float32 values
 EXACT = """
     import torch

@@ -146,6 +146,7 @@ print(json.dumps([differ, errors]))
 """
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("mode", ["eager", "lazy", "graphs"])
 def test_wide_products_are_float32_products_rounded_once(forked_script, dtype, mode):

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.once
+
 PROGRAMS = Path(__file__).parents[2] / "race_programs.py"
 
 

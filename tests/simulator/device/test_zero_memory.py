@@ -20,6 +20,7 @@ print(x[:8].cpu().tolist(), torch.hpu.memory_allocated() >> 30, peak() - before 
 """
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("lazy", ["0", "1"], ids=["eager", "lazy"])
 def test_forty_gigabytes_of_zeros_fit_on_a_small_host(forked_script, lazy):
     printed = forked_script(SCRIPT, simulated=True, PT_HPU_LAZY_MODE=lazy).splitlines()[-2:]
@@ -43,6 +44,7 @@ for make in (
     os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") > 40 << 30,
     reason="the machine has enough memory",
 )
+@pytest.mark.once
 @pytest.mark.parametrize("lazy", ["0", "1"], ids=["eager", "lazy"])
 def test_other_values_than_the_host_can_store_are_an_error(forked_script, lazy):
     printed = forked_script(FULL, simulated=True, PT_HPU_LAZY_MODE=lazy).splitlines()[-2:]
