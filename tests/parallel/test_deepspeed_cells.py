@@ -100,7 +100,7 @@ result = run()
 """
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def notebook():
     notebook = Notebook()
     notebook.run("%load_ext hpu_magic")
@@ -113,10 +113,9 @@ def notebook():
 @pytest.mark.parametrize(
     ("code", "kind"), [(LOOP, "Loop"), (LIGHTNING, "Fit"), (TRANSFORMERS, "Fit")]
 )
-def test_training_is_shown_and_survives_an_error_but_not_a_killed_rank(
-    notebook, tmp_path, code, kind
-):
-    cell = "%%hpu_workers\n" + code.replace("FOLDER", repr(str(tmp_path)))
+def test_training_is_shown_and_survives_an_error(notebook, tmp_path, code, kind):
+    code = code.replace("FOLDER", repr(str(tmp_path)))
+    cell = f"%%hpu_workers\nending = None\n{code}"
     output = notebook.run(cell)
     assert not output.error, output.error
     shown = "\n".join(output.texts)
@@ -130,11 +129,13 @@ def test_training_is_shown_and_survives_an_error_but_not_a_killed_rank(
         "Rank 1 raised ValueError: no data. Rank 0 was interrupted. The ranks have left their "
         "process group: the next cell can create a new one."
     )
-    again = notebook.run(cell.replace("\nresult =", "\nending = None\nresult ="))
+    again = notebook.run(cell)
     assert not again.error, again.error
     assert result_of(notebook) == "finished 8"
 
-    below = notebook.run("%%hpu_workers\nending = 'kill'\nrun()")
+
+def test_training_does_not_survive_a_killed_rank(notebook):
+    below = notebook.run(f"%%hpu_workers\nending = 'kill'\n{LOOP}")
     ended = r"Rank 1 was killed by SIGKILL\. Rank 0 (raised DistBackendError after|was interrupted)"
     assert re.search(ended, below.error), below.error
     assert "was killed by SIGKILL" in notebook.run("%hpu_workers").texts[0]
