@@ -115,6 +115,15 @@ def test_defaults_are_configurable(run, shell):
         run("%config HPUMagics.time_runs = 0\n%config HPUMagics.time_repeats = 5")
 
 
+def test_cell_magic_called_by_code_times_the_cell(run, shell):
+    run("count = 0")
+    cell = run("get_ipython().run_cell_magic('hpu_time', '-n 3 -r 2', 'count += 1')")
+    assert cell.error is None
+    assert cell.result is None  # like a cell, it has no value of its own
+    assert shell.user_ns["count"] == 1 + 3 * 2
+    assert "(2 x 3 runs)" in cell.out
+
+
 def test_large_numbers_of_runs_have_separators():
     report = TimeReport(first=[0.1], steady=[0.001] * 5, runs=9089)
     assert dict(report.rows())["steady state"].endswith("(5 x 9,089 runs)")

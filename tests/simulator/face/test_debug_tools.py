@@ -69,6 +69,13 @@ def test_cprofile_refuses_a_file_as_folder(tmp_path):
         debug.cprofile(str(tmp_path / "file"))
 
 
+def test_messages_to_the_bridge_are_logged_without_formatting(caplog):
+    caplog.set_level(logging.INFO, "habana_frameworks.torch")
+    for write in (debug._hb_print, debug._hg_print, debug._mem_log):
+        write("50% of {}")
+    assert [each.getMessage() for each in caplog.records] == ["50% of {}"] * 3
+
+
 def test_compiler_functions_return_nothing():
     assert debug._get_shape_agnostic_unsupported_ops() == set()
     assert debug._get_eager_compiler_unsupported_op_prefixes() == set()
