@@ -76,7 +76,7 @@ def in_turn(
 
 
 def quiet_ratio(pairs: Sequence[tuple[float, float]]) -> float:
-    """Return the ratio of candidate to baseline, computed from the lower quartiles of both.
+    """Return the candidate's time divided by the baseline's, computed from their lower quartiles.
 
     Other processes can only make a round longer, so the shortest rounds are the least affected.
     """

@@ -4,7 +4,7 @@ The difference between runs with and without the panel is within the noise, even
 Therefore, the panel's CPU time is measured directly: the time spent in its hooks, including the
 framework's calls to them, and the time of the kernel's other threads, which collect samples and
 send them. The two clock reads that time the fit's loader are not included. On a machine with
-several cores, the fit actually loses less time than this.
+several cores, the actual loss is smaller.
 """
 
 from __future__ import annotations

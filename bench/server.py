@@ -28,7 +28,7 @@ CLIENTS = 5
 FITS = 3
 SECONDS = 20.0
 UNWATCHED_SECONDS = 60.0
-STARTED = 10.0  # seconds until the server has taken its first sample
+STARTED = 10.0  # seconds that the server needs to take its first sample
 SAMPLES = 20_000
 WARM_UP = 1_200  # enough samples to fill the history twice
 

@@ -1,10 +1,10 @@
 """Time from ``pip install`` to the first live panel, relative to the time to install torch.
 
-Both installations use a warm pip cache and environments that contain only the newest pip, which is
-three times as fast as it was three years ago. The wheels are built in the same way as by `make
-dist`, but only with the engine for this torch. Installing torch from the public index takes
-minutes, so the noise is small and one installation is enough. If this environment contains a
-different build of torch, that build is also measured, twice.
+Both installations use a warm pip cache and environments that contain only the newest pip, because
+the speed of pip depends on its release. The wheels are built in the same way as by `make dist`, but
+only with the engine for this torch. Installing torch from the public index takes minutes, so the
+noise is small and one installation is enough. If this environment contains a different build of
+torch, that build is also measured, twice.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def command_words(pid: int) -> list[str]:
 
 
 def _words_without_proc(pid: int) -> list[str]:
-    import psutil  # not imported on Linux, so that hl-smi works there without it
+    import psutil  # imported here, so that hl-smi works on Linux without psutil
 
     try:
         return psutil.Process(pid).cmdline()

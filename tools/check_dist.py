@@ -2,8 +2,8 @@
 
 ``python -m tools.check_dist [--from FOLDER] [--keep FOLDER] [--torch REQUIREMENT]`` requires the
 files that ``make dist`` builds; ``--keep`` is the folder in which ``make dist`` keeps environments
-with other releases. The environments have no compiler, Node or checkout. Each printed line has been
-checked; the first check that fails ends the run.
+with other releases. The environments have no compiler, Node or checkout. Each line is printed after
+its check has passed; the first failed check ends the run.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def built_as(version: str, built: Path, place: Path) -> Path:
 
 
 def check_use(built: Path, old: Path, torch: str, place: Path) -> None:
-    """Check a package from installation to removal, with the packages of its extras installed."""
+    """Install, use and uninstall a package, in an environment with the packages of its extras."""
     sys.path.insert(0, str(PROJECT / "tools"))
     from requirements import described, of_extras
 
@@ -179,7 +179,7 @@ def check_page(environment: EmptyEnvironment) -> None:
     shutil.copy(PROJECT / "notebooks" / "quickstart.ipynb", environment.folder)
     chromium = next((path for name in CHROMIUM_NAMES if (path := shutil.which(name))), None)
     if chromium is None:
-        print("omitted: the sidebar, because there is no browser")
+        print("skipped the sidebar, because there is no browser")
         return
     with environment.lab() as lab, page_of(chromium) as page:
         run_until_the_panel_moves(page, lab, "quickstart.ipynb")
@@ -203,7 +203,9 @@ def others(keep: Path | None) -> Iterator[tuple[wheels.Made, Path]]:
         if python and python.exists():
             yield row, python
         else:
-            print(f"omitted: torch {row.torch} with Python {row.python} has no environment")
+            print(
+                f"skipped torch {row.torch} with Python {row.python}, because it has no environment"
+            )
 
 
 def check_other(built: Path, row: wheels.Made, python: Path, place: Path) -> None:

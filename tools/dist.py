@@ -73,7 +73,7 @@ def pure(into: Path) -> None:
 
 
 def engines(into: Path, environments: Path | None) -> list[wheels.Made]:
-    """Build the engines' wheels and the one that requires them, and print the omitted ones."""
+    """Build the engines' wheels and the wheel that requires them, and list the omitted engines."""
     made = []
     for row in wheels.table():
         try:

@@ -18,7 +18,7 @@ from tests.browser.conftest import (
     write_settings,
 )
 
-# Variables that are also set in a new login session.
+# Environment variables that a new login session also has.
 _KEPT = ("LANG", "LC_ALL", "TMPDIR", "OMP_NUM_THREADS")
 _KEPT_BY_PIP = ("PIP_", "SSL_CERT", "REQUESTS_CA", "HTTP", "HTTPS", "NO_PROXY", "http", "no_proxy")
 

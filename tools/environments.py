@@ -146,7 +146,8 @@ def _make(environment: Environment, folder: Path, python: Path) -> None:
     own = sysconfig.get_paths(vars={"base": str(folder), "platbase": str(folder)})["purelib"]
     (Path(own) / "shared.pth").write_text(environment.shared())
     if environment.shared():
-        # Even if the project has the same releases, so that scripts use this interpreter.
+        # Reinstall packages even if the project has the same releases, so that scripts use this
+        # interpreter.
         _install(environment, python, "--no-deps", "--ignore-installed", *environment.packages)
     _install(environment, python, *environment.packages)
     if environment.plugin:

@@ -6,7 +6,7 @@ families that are left out, and prints the errors and bands that it expects for 
 regularization, and their errors. After changing the constants, also update the bands, and the
 errors in ``docs/estimates.md``.
 ``python tools/estimates.py figures`` prints the estimates of all measurements as JSON, for the
-documentation site. All of them trace all measured models, which takes a few minutes.
+documentation site. Each of these commands traces all measured models, which takes a few minutes.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ SUITES = (
     ("graphs", False, ("tests/simulator/graphs",)),
     ("compiled programs", False, ("tests/simulator/compile",)),
 )
-"""Name of the suite, whether it uses lazy mode, and pytest's arguments."""
+"""For each suite: its name, whether it uses lazy mode, and pytest's arguments."""
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ EXHAUSTIVE = (
         for suite in ("operators", "numbers", "memory_formats")
     ),
 )
-# Tests of cell outputs, which differ the most between front ends.
+# Tests of cell outputs, which depend the most on the front end.
 BROWSER = tuple(f"tests/browser/test_{name}.py" for name in ("panel", "notebook"))
 
 
@@ -216,7 +216,7 @@ def _pytest(python: Path, environment: dict[str, str], chosen: tuple[str, ...]) 
 
 
 def counts(output: str) -> dict[str, int]:
-    """Return the counts in pytest's last line; a run without them counts as one failure."""
+    """Return the counts in pytest's last line; if there are none, return one failure."""
     last = output.strip().rpartition("\n")[2]
     found = {word: int(number) for number, word in re.findall(r"(\d+) (\w+)", last)}
     broken = found.get("failed", 0) + found.get("errors", 0) + found.get("error", 0)

@@ -30,7 +30,7 @@ def refusal(text):
 class OneCard:
     """Mixin for spawners that assigns a card to each server."""
 
-    assigned = {}  # module ID -> (user, start time); shared by the servers of all users
+    assigned = {}  # maps module IDs to (user, start time); shared by the servers of all users
     card = None
     _starting = False
 

@@ -15,7 +15,7 @@ from hpu_magic.advice import fused
 from hpu_magic.estimates.result import Estimate
 from hpu_magic.estimates.tracing.recomputation import layers
 
-LARGEST_BATCH_FACTOR = 64  # maximum multiple of the batch size; larger ones train differently
+LARGEST_BATCH_FACTOR = 64  # larger factors would change the training results
 
 
 @dataclass(frozen=True)
@@ -249,7 +249,7 @@ _STAGES = {
         "fully_shard({name})  # each of its layers first",
     ),
 }
-_WIDE = "The memory is that of DeepSpeed, whose optimizer keeps float32 copies of the weights."
+_WIDE = "The memory is that of DeepSpeed, which keeps float32 copies of the weights."
 
 
 def _layouts(base: Estimate, name: str) -> Iterator[Choice]:

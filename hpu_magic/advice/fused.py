@@ -43,10 +43,10 @@ def _is_plain(norm: nn.Module) -> bool:
     x = torch.linspace(-1, 2, len(weight), device="cpu")
     vars(twin)["_parameters"] = {"weight": nn.Parameter(gamma, requires_grad=False)}
     try:
-        # Use a 3D input, like most norms in a model.
+        # Most norms in a model have 3D inputs.
         result = twin.forward(x[None, None])
     except (AttributeError, TypeError, ValueError, RuntimeError):
-        return False  # it requires more arguments than the fused operator, or tensors on a card
+        return False  # its forward method requires more arguments, or tensors on a card
     expected = x * torch.rsqrt(x.square().mean() + epsilon) * gamma
     return isinstance(result, torch.Tensor) and torch.allclose(
         result.float(), expected[None, None], rtol=1e-2, atol=1e-3

@@ -14,7 +14,7 @@ Band = tuple[float, float]
 class Gain:
     """The speedup of a change."""
 
-    factor: float  # ratio of the samples per second after and before the change
+    factor: float  # samples per second after the change, divided by those before it
     source: str  # "estimate", or "measured" if based on the time that a fit lost
     band: Band | None = None  # for an estimate, the range in which a measurement is expected
 

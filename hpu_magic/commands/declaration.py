@@ -175,7 +175,7 @@ def size_or_largest(text: str) -> int | str:
 
 
 def _taken_apart(hint: Any) -> tuple[Any, Variable | Words | None]:
-    """Return the type of an annotation without None, and how a magic reads the value."""
+    """Return an annotation's type without None, and the way in which a magic reads the value."""
     if get_origin(hint) is Annotated:
         hint, *notes = get_args(hint)
         reading = next((note for note in notes if isinstance(note, Variable | Words)), None)

@@ -16,7 +16,7 @@ def from_cuda(code: str, *, mark_steps: bool | None = None) -> PortReport:
     code : str
         Python code for CUDA.
     mark_steps : bool, optional
-        Mark a step after each backward pass and each optimizer step; by default, only in lazy mode.
+        Call mark_step() after each backward pass and optimizer step; by default, only in lazy mode.
 
     Returns
     -------

@@ -55,7 +55,7 @@ class CollectiveEstimate(Report):
         )
 
     def rows(self) -> Sequence[Row]:
-        """Return the time and the rate with error bands."""
+        """Return the rows with the time and the rate, including their error bands."""
         rate = figures.rate(self.bytes_per_second / 1e9, "GB", self.band)
         return [("time", figures.duration(self.seconds, self.band)), ("rate", rate)]
 

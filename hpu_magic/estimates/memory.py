@@ -15,7 +15,7 @@ from hpu_magic.estimates.tracing.program import NEVER, Operation, Phase, Program
 
 @dataclass(frozen=True)
 class Moment:
-    """The moment of a step at which memory usage peaks."""
+    """The moment during a step at which memory usage peaks."""
 
     operation: int
     bytes: int

@@ -24,7 +24,7 @@ _TYPES: dict[str, tuple[torch.dtype, torch.dtype | None]] = {
 }
 """Maps each ``dtype`` argument to the dtype of the weights and the autocast dtype."""
 _MOST = 10**9
-"""If an argument is larger, the memory of a step in bytes may overflow 64 bits."""
+"""Limit of integer arguments; with larger ones, the memory in bytes may overflow 64 bits."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ def check_stages(model: nn.Module, layout: Layout) -> None:
 
 
 def layers_in_sequence(model: nn.Module) -> int:
-    """Return the number of layers that a pipeline can distribute; at least 1.
+    """Return the number of layers that a pipeline can distribute, which is at least 1.
 
     Layers are the modules with parameters in a model's module lists or, if it has no lists, its
     direct children. Within a list, the modules of an `nn.Sequential` are counted separately. Any

@@ -195,7 +195,7 @@ class LoopSource:
         self._running().train()
 
     def go_on(self, batches: int | None, loss: Callable[[], Any] | None) -> None:
-        """Switch to the length and loss function of the watch that runs the next epochs."""
+        """Use the length and loss function of the watch loop that runs the next epochs."""
         self._running().progress.batches = batches
         self._loss = loss
 

@@ -149,7 +149,7 @@ class FitResult(Report):
         ]
 
     def notes(self) -> Sequence[str]:
-        """Return the reason why the fit ended early, and the number of hidden metrics."""
+        """Return why the fit ended early, and the number of metrics that the table omits."""
         notes = [f"The error was {self.error}"] if self.error else []
         if self.ended_by:
             notes.append(f"Ended in {self.where} by {self.ended_by}.")

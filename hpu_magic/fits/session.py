@@ -150,7 +150,7 @@ class FitSession:
             self.collect()
 
     def rest(self) -> None:
-        """Save the peak memory of a loop that may have ended; `close` decides whether to use it."""
+        """Save the peak memory, in case the loop has ended; `close` decides whether to use it."""
         self._rested_peak = None if self._peak is None else self._peak.so_far()
 
     def collect(self, ended: float | None = None, peak: float | None = None) -> None:
@@ -219,7 +219,7 @@ def observed_fit(
     panel: str,
     ended: Callable[[FitResult], None],
 ) -> _Value:
-    """Run ``fit()``, which `source` monitors, with a panel, and return the value of the call.
+    """Run ``fit()`` with a panel, and return its value; `source` monitors the fit.
 
     ``ended`` is called with the result, even if the fit fails, before the exception propagates.
 

@@ -86,7 +86,7 @@ class HPUAcceleratorBase:
 
     @staticmethod
     def is_fp8_available() -> tuple[bool, str]:
-        """Return whether the machine's cards support FP8 training, and if not, the reason."""
+        """Return whether the machine's cards support FP8 training and, if not, why."""
         try:
             require_fp8()
         except HPUError as refusal:

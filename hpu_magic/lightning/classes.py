@@ -1,4 +1,4 @@
-"""Create the plug-in classes for one copy of Lightning from our behavior and its base classes."""
+"""Create the plug-in classes for one copy of Lightning by combining its base classes with ours."""
 
 from __future__ import annotations
 

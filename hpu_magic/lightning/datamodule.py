@@ -27,9 +27,9 @@ class HPUDataModuleBase:
     num_workers
         Must be 8, the number that the vendor's loader supports.
     normalize
-        Without effect: transforms normalize images.
+        Has no effect, because the transforms normalize the images.
     seed
-        Seed of the order and of the random transforms.
+        Seed for the order of the images and for the random transforms.
     batch_size
         Images per batch.
     train_transforms, val_transforms

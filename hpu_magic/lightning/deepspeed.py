@@ -151,8 +151,8 @@ class TrainerDeepSpeedBase(TrainerOverHCCL, _DeepSpeed):  # noqa: D101 (below)
         super()._initialize_deepspeed_inference(model)  # type: ignore[misc]
         sharded = self.deepspeed_engine.optimizer  # type: ignore[attr-defined]
         if sharded is not None and not hasattr(sharded, "_restore_from_bit16_weights"):
-            # DeepSpeed calls this method after it has loaded a checkpoint in ZeRO stage 3, but
-            # without a real optimizer, there are no float32 weights to restore.
+            # In ZeRO stage 3, DeepSpeed calls this method after it has loaded a checkpoint. A dummy
+            # optimizer has no float32 weights to restore.
             sharded._restore_from_bit16_weights = lambda: None
 
 

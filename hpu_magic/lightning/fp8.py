@@ -23,7 +23,7 @@ def require_fp8() -> None:
 
 
 def check_options(precision: str, options: bool) -> None:
-    """Check whether the precision supports FP8's options, if any is set, and the card supports it.
+    """Check that the precision supports the FP8 options that are set, and the card supports FP8.
 
     Raises
     ------

@@ -232,7 +232,7 @@ def _all_reduce(tensor: torch.Tensor, group: Any, reduce_op: Any) -> torch.Tenso
 
 
 def _reduced(reduce: Any, tensor: Any, group: Any, reduce_op: Any) -> Any:
-    """Reduce in place; a mean is computed from the sum, as the vendor's library cannot average."""
+    """Reduce in place; compute a mean from the sum, because the vendor's library cannot average."""
     distributed = torch.distributed
     is_mean = (
         reduce_op.lower() in ("mean", "avg")

@@ -46,12 +46,12 @@ def device_stats(device: torch.device | str | int) -> dict[str, Any]:
 
 
 def is_fp8_available() -> tuple[bool, str]:
-    """Return whether the machine's cards support FP8 training, and if not, the reason."""
+    """Return whether the machine's cards support FP8 training and, if not, why."""
     return HPUAcceleratorBase.is_fp8_available()
 
 
 def is_fp16_available() -> tuple[bool, str]:
-    """Return whether the machine's cards support float16, and if not, the reason."""
+    """Return whether the machine's cards support float16 and, if not, why."""
     if card.generation() == "GAUDI":
         return False, "float16 needs a Gaudi2 or later card, but this machine has GAUDI."
     return True, ""

@@ -109,7 +109,7 @@ def _fitting(
     later: list[argparse.Action],
     word: str,
 ) -> tuple[str, list[str]]:
-    """Return the part of the word to complete, and its completions."""
+    """Return the part of the word that is completed, and its completions."""
     if call.awaiting is not None:
         return _values(shell, owner, call.awaiting, [], word)
     name, equals, value = word.partition("=")

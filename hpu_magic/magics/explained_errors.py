@@ -1,4 +1,4 @@
-"""Print notes below the error of a cell: whether frames are omitted, and a known cause and fix."""
+"""Below a cell's error, print whether frames are omitted, and the cause and fix if known."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ class ServingMagics(CommandMagics):
         """Serve a model on a free card with vLLM, show the server's state, or stop it.
 
         The model comes first. All options that are not listed here are passed to vllm serve.
-        The line returns when the server is ready; a live panel then shows its requests, tokens per
-        second and caches. Only this machine can reach the server, which ends with the kernel.
+        The command returns when the server is ready; a live panel then shows its requests, tokens
+        per second and caches. Only this machine can reach the server, which ends with the kernel.
         Examples::
 
             %hpu_serve Qwen/Qwen3-0.6B --max-model-len 2048

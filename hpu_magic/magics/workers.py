@@ -55,7 +55,7 @@ class WorkersMagics(CommandMagics):
                 f"{options.switch} (one %)."
             )
         if options.cards is not None and options.cards < 1:
-            raise UsageError(f"%%hpu_workers --cards must be at least 1, but is {options.cards}.")
+            raise UsageError(f"%%hpu_workers --cards must be at least 1, got {options.cards}.")
         declaration = self.hpu_workers.declaration  # type: ignore[attr-defined,union-attr]
         _, named = self.call(declaration.arguments, options, self.find)
         named["push"] = {name: self.find(name) for name in named["push"] or ()}

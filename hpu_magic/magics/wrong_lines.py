@@ -1,4 +1,4 @@
-"""Explain invalid command lines: state the problem, a valid line to type, and all options."""
+"""Explain invalid command lines: show the problem, a valid line, and all options."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ _COMMANDS = {
     "%hpu_advise model --inputs x": "hpu_advice hpu_suggest hpu_optimize",
     "for batch in hpu_magic.watch(loader) in your loop": "hpu_watch hpu_loop",
 }
-"""Maps lines with existing commands to nonexistent commands that users try instead."""
+"""Maps lines with existing commands to the nonexistent commands that users try."""
 _VALUES = {
     "prompt": "512",
     "new_tokens": "128",

@@ -1,4 +1,4 @@
-"""The pace and device memory charts, each described once for the live panel and the picture.
+"""The charts of pace and device memory, which the live panel and the picture share.
 
 To add a chart, add a `LineChart` to `LINE_CHARTS`.
 """

@@ -16,10 +16,10 @@ FIRST_HEIGHT, HEIGHT = 160, 104
 """Heights of the first chart and of the other charts, in pixels."""
 
 LABEL_ROOM = 56
-"""Distance in pixels from the start of a label such as ``epoch 2`` to the next number."""
+"""Minimum distance in pixels from the start of a label such as ``epoch 2`` to the next label."""
 
 NUMBER_ROOM = 24
-"""Distance in pixels from the start of a number to the next number."""
+"""Minimum distance in pixels between the starts of two labels that are only numbers."""
 
 LONGEST_BEST = ", best seen -1.234e-05 at step 123456"
 """The longest text that can follow the name in a title."""
@@ -121,7 +121,7 @@ def number(value: float) -> str:
 
 
 def epoch_labels(places: Sequence[float], numbers: Sequence[float]) -> list[str]:
-    """Return the label above each line between epochs: the epoch that ended there, if it fits.
+    """Return the label for each epoch line: the number of the epoch that ended there, if it fits.
 
     An epoch's values are known at its end, so that is where its label goes. `places` contains
     positions in pixels, and `numbers` the epochs that began there.

@@ -39,7 +39,7 @@ COMPILATION_DASHES = "5 3"
 """Dashes of the lines that mark compilations. Epoch lines are solid, and NaN lines are dotted."""
 
 WIDTH = 760
-_CHARACTER = 6.1  # average width of a character in titles and legends, in pixels
+_CHARACTER = 6.1  # average width in pixels of a character in titles and legends
 _GAP = 12
 
 

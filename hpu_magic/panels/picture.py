@@ -74,7 +74,7 @@ def draw(record: RunRecord, kinds: Sequence[str] = KINDS, name: str = "") -> str
 
 
 def inline(picture: str) -> str:
-    """Return a picture as HTML whose layout depends on the width of the output, not of the page."""
+    """Return a picture as HTML; the width of the output, not of the page, determines its layout."""
     return f'<div style="container-type:inline-size">{picture}</div>'
 
 

@@ -22,7 +22,7 @@ class PictureLayout:
 
     width: int
     left: int  # margin of the plots for the labels of their axes
-    right: int  # margin for half of the time axis's last label
+    right: int  # right margin, which half of the time axis's last label needs
     head: int  # height of the title row
     baseline: int  # baseline of the title in its row
     line: int  # height of each additional legend row
@@ -120,7 +120,7 @@ def dot(frame: Frame, time: float, value: float, color: str) -> str:
 
 
 def runs(points: Sequence[Point]) -> Iterator[list[Point]]:
-    """Yield each run of finite points between gaps."""
+    """Yield each sequence of finite points between gaps."""
     run: list[Point] = []
     for point in points:
         if math.isfinite(point[1]):
@@ -133,7 +133,7 @@ def runs(points: Sequence[Point]) -> Iterator[list[Point]]:
 
 
 def thinned(points: list[Point], most: int = 240) -> list[Point]:
-    """Return both ends of a line, and the lowest and highest points of each of its equal parts."""
+    """Return a line's ends, and the lowest and highest point in each of several equal parts."""
     if len(points) <= most:
         return points
     size = 2 * len(points) / most

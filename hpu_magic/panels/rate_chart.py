@@ -1,4 +1,4 @@
-"""A picture of one rate over time, such as the tokens per second of a server."""
+"""A picture of a rate over time, such as a server's tokens per second."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hpu_magic.runtime.present import drawing
 _WIDTH, _HEIGHT, _TOP, _FOOT, _RIGHT = 520, 120, 22, 18, 12
 _INTERVALS = 2  # of the vertical axis
 
-_TEXT = "currentColor"  # of the page, light or dark
+_TEXT = "currentColor"  # the text color of the page
 
 Point = tuple[float, float]
 """A time in seconds and a value; NaN interrupts the line."""

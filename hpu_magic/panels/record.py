@@ -28,7 +28,7 @@ _SHORTEST_GAP = 1.0  # seconds; shorter pauses are normal
 class News:
     """The changes to a record since the last call to `RunRecord.news`."""
 
-    lines: Change  # changes to the pace and memory lines
+    lines: Change  # new rows of the pace and memory lines
     curves: dict[Curve, Change] = field(default_factory=dict)  # changes to metric curves
     epochs: Change = field(default_factory=Change)  # changes to the list of epoch starts
     marks: list[Mark] = field(default_factory=list)  # new compilations
@@ -98,7 +98,7 @@ class RunRecord:
         return News(self._new_lines(new, ended, peak), curves, epochs, self._new_marks())
 
     def _cut(self, ended: float, new: dict[str, deque[Values]]) -> None:
-        """Drop samples after the end of the run; the sampler may continue for other panels."""
+        """Drop samples from after the run; the sampler may keep running for other panels."""
         for rows in new.values():
             while rows and rows[-1][0] > ended:
                 rows.pop()

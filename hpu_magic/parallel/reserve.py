@@ -1,4 +1,4 @@
-"""Keep the notebook's process off the cards that its workers will acquire on first use."""
+"""Prevent the notebook's process from acquiring the cards that its workers will use."""
 
 from __future__ import annotations
 

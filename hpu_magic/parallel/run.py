@@ -33,7 +33,7 @@ class CellRun:
     workers: Workers
     ranks: Sequence[int]
     output: NotebookOutput | TerminalOutput
-    # Called ten times per second with the states of all ranks.
+    # Function that is called ten times per second with the states of all ranks.
     watch: Callable[[dict[int, RankState]], None]
     grace: float  # seconds to wait after a rank fails before interrupting the others
     states: dict[int, RankState] = field(default_factory=dict)

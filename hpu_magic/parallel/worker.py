@@ -90,7 +90,7 @@ class _MainThread:
 
 
 def _let_cells_await(shell: Any) -> None:
-    """Support top-level ``await`` in cells, whose replies ipykernel would otherwise lose."""
+    """Support top-level ``await`` in cells; ipykernel would lose the replies of such cells."""
     kernel = shell.kernel
     if getattr(kernel, "shell_channel_thread", kernel) is not None:
         return  # this ipykernel does not use the thread, or the thread exists

@@ -47,8 +47,8 @@ class Holdings:
     """Spans during which cards are held, derived from samples.
 
     A kernel and its child processes count as one holder of a card. If a card cannot be read for
-    more than `patience` seconds, its holder is unknown: the span ends at the last sample, and a new
-    span begins once the card can be read again.
+    more than `patience` seconds, its holder counts as unknown: the span ends at the last sample,
+    and a new span begins once the card can be read again.
     """
 
     def __init__(self, patience: float) -> None:

@@ -16,7 +16,8 @@ MAX_AGE = 3 * LINGER_INTERVAL
 
 _LABELS = ("card", "module_id", "name")
 
-# Metric -> key in a card's record, conversion factor to the metric's unit, and help text.
+# Maps each metric to a key in a card's record, a conversion factor to the metric's unit, and a help
+# text.
 _GAUGES = {
     "hpu_memory_used_bytes": ("memory_used", 1, "Device memory in use."),
     "hpu_memory_total_bytes": ("memory_total", 1, "Device memory of the card."),

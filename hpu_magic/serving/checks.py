@@ -16,14 +16,14 @@ from hpu_magic.errors import HPUError
 HOST = "127.0.0.1"
 _OURS = {
     "--host": "the server listens only on this machine",
-    "--port": "write --port before the options of vLLM, as --port 8000",
+    "--port": "write --port before vLLM's options, for example --port 8000",
     "--tensor-parallel-size": "pass --cards N",
     "-tp": "pass --cards N",
 }
 
 
 def check_options(options: Sequence[str]) -> None:
-    """Raise HPUError if an option of vLLM conflicts with one of this command."""
+    """Raise HPUError if an option for vLLM conflicts with an option of this command."""
     for option in options:
         written = option.partition("=")[0]
         name = written.replace("_", "-")  # vLLM accepts both
@@ -38,7 +38,7 @@ def check_versions() -> None:
 
 
 def check_host_memory(model: str) -> None:
-    """Raise HPUError if a local model's weights exceed the memory that simulated cards can use.
+    """Raise HPUError if a local model's weights do not fit in the host memory of simulated cards.
 
     vLLM's Gaudi plugin converts float32 weights to bfloat16.
     """
@@ -59,7 +59,7 @@ def check_host_memory(model: str) -> None:
 
 
 def _folder(model: str) -> Path | None:
-    """Return the folder of a model that is a folder or has been downloaded."""
+    """Return the folder that contains the model, if it is on this machine."""
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError
 

@@ -1,4 +1,4 @@
-"""The output of a vLLM server, and what its lines say about warm-up, new shapes and errors."""
+"""Read a vLLM server's output: warm-up, new input shapes and errors."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _NEW_SHAPE = re.compile(r"Configuration: (\(.+\)) was not warmed-up!")
 class Preparation:
     """The warm-up of a server, and the input shapes that it did not cover.
 
-    ``warmup`` is the time in seconds of the longest warm-up of a card; it is None before the end of
-    the warm-up and if ``skipped`` is true. ``new_shapes`` is the number of input shapes that
-    requests had and the warm-up had not.
+    ``warmup`` is the duration in seconds of the longest warm-up of any card. It is None until the
+    warm-up ends, and if ``skipped`` is true. ``new_shapes`` is the number of input shapes that
+    occurred in requests but not in the warm-up.
     """
 
     warmup: int | None = None
@@ -47,7 +47,7 @@ class ServerLog:
 
     @property
     def preparation(self) -> Preparation:
-        """Warm-up and new shapes until now."""
+        """The warm-up, and the new shapes so far."""
         return Preparation(self._warmup, self._skipped, len(self._shapes))
 
     def add(self, line: str) -> None:
@@ -64,9 +64,9 @@ class ServerLog:
             self._shapes.add(match[1])
 
     def error(self, *, ready: bool) -> str:
-        """Return the first error, which is the cause of later ones, or an empty string.
+        """Return the first error, which usually causes the later ones, or an empty string.
 
-        After a server was ready, its output may contain errors of single requests, so only its
+        Once a server has been ready, its output may contain errors of single requests, so only its
         last lines are searched.
         """
         lines = list(self._lines.copy())[-_LAST if ready else 0 :]

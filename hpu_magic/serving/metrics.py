@@ -11,11 +11,11 @@ _OLD_CACHE_NAME = "vllm:gpu_cache_usage_perc"  # the name before vLLM 0.11
 
 @dataclass(frozen=True)
 class ServerSample:
-    """Values of a vLLM server at one time; a value that the server does not report is NaN.
+    """Values of a vLLM server at one point in time; a value that the server does not report is NaN.
 
-    ``time`` is in seconds on any clock. The number of tokens, the time to first token (``waited``,
-    in seconds, the sum over ``first_tokens`` requests) and the numbers of tokens looked up and
-    found in the prefix cache are totals since the server started.
+    ``time`` is in seconds, on any clock. These values are totals since the server started: the
+    number of tokens, the time to first token (``waited``, in seconds, summed over ``first_tokens``
+    requests), and the numbers of tokens looked up and found in the prefix cache.
     """
 
     time: float

@@ -28,9 +28,10 @@ class ServerReport(Report):
     time_to_first_token : float or None
         Mean in seconds.
     cache_usage, prefix_hit_rate : float or None
-        Shares of the KV cache in use and of prompt tokens found in it, from 0 to 1.
+        Share of the KV cache that is in use, and share of prompt tokens that were found in it, from
+        0 to 1.
     preparation : Preparation or None
-        The warm-up and later input shapes, from the server's output.
+        The warm-up and the input shapes that it did not cover, from the server's output.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class ServerReport(Report):
         return f"vLLM serves {self.model} on {where}{simulated}"
 
     def rows(self) -> Sequence[Row]:
-        """Return the values that are known."""
+        """Return a row for each known value."""
         if self.model is None:
             return ()
         requests = [
@@ -108,7 +109,7 @@ class ServerReport(Report):
         return known + _prepared(self.preparation)
 
     def notes(self) -> Sequence[str]:
-        """Return how the server ended or can be stopped, and a remark about simulated times."""
+        """Return how the server ended or how to stop it, and a note about simulated times."""
         if self._ended:
             return (self._ended,)
         if self.model is None:

@@ -1,8 +1,8 @@
 """Cards and ports of servers that are starting.
 
-A server acquires its port and its cards only seconds after it was started. Until then, another
-notebook of the user must not choose them. A reservation is a lock on a file, which ends with the
-process. If the folder is not usable, nothing is reserved.
+A server does not acquire its port and cards until a few seconds after it has started. Until then,
+another notebook of the user must not choose them. A reservation is a file lock, which is released
+when the process ends. If the folder is not usable, nothing is reserved.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Reservations:
         Raises
         ------
         HPUError
-            Too few cards are free, not reserved and visible.
+            Too few visible cards are free and not reserved.
         """
         self._reserve(_CHOICE, wait=True)
         machine = monitor.snapshot()
@@ -78,7 +78,7 @@ class Reservations:
         return modules
 
     def _reserve(self, name: str, *, wait: bool = False) -> int | None:
-        """Reserve a name and return None, or the PID of the process that has reserved it."""
+        """Reserve a name and return None, or return the PID of the process that holds it."""
         if self._folder is None:
             return None
         path = self._folder / f"server-{name}"
@@ -92,7 +92,7 @@ class Reservations:
             with file:
                 file.seek(0)
                 return int(file.read() or 0)
-        except OSError:  # the file system has no locks
+        except OSError:  # the file system does not support locks
             file.close()
             return None
         file.truncate(0)

@@ -81,13 +81,13 @@ class ModelServer:
 
     @property
     def running(self) -> bool:
-        """Whether the process has not ended."""
+        """Whether the process is still running."""
         return self._process.poll() is None
 
     def wait_until_ready(self, timeout: float, progress: Callable[[str], None]) -> None:
-        """Wait until the server answers, and pass its last line of output to `progress`.
+        """Wait until the server answers, and pass its newest line of output to `progress`.
 
-        If an exception is raised, an interrupt included, the server has been stopped.
+        If an exception or an interrupt ends the wait, the server is stopped first.
 
         Raises
         ------
@@ -102,8 +102,8 @@ class ModelServer:
                 if time.monotonic() > until:
                     last = self.log.last_line or "none"
                     raise HPUError(
-                        f"The server of {self.model!r} is not ready after {timeout:g} s: pass "
-                        f"--timeout with more seconds. Its last line was: {last}"
+                        f"The server of {self.model!r} is not ready after {timeout:g} s: pass a "
+                        f"larger --timeout. Its last line was: {last}"
                     )
                 progress(self.log.last_line)
                 time.sleep(_POLL)
@@ -128,9 +128,9 @@ class ModelServer:
         return text
 
     def stop(self) -> None:
-        """End the server and its children, which frees the cards; an interrupt does not stop this.
+        """End the server and its children, which releases the cards; ignore interrupts.
 
-        The children are found even if the server has been killed.
+        The children are ended even if the server has already been killed.
         """
         try:
             end([self._root])
@@ -142,7 +142,7 @@ class ModelServer:
             raise
 
     def how_ended(self) -> str:
-        """Return a sentence about a server that has ended, after stopping its children."""
+        """Stop the children of a server that has ended, and return how it ended."""
         code = self._process.wait()
         self.stop()
         when = "" if self._ready else " before it was ready"

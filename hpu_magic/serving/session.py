@@ -27,7 +27,7 @@ from hpu_magic.serving.server import ModelServer
 
 _INTERVAL = 1.0  # seconds between two samples
 _SPAN = 120.0  # seconds that the chart shows
-_LINE = 100  # characters of the line that is shown during the start
+_LINE = 100  # maximum length of the progress line, in characters
 _session: ServingSession | None = None
 
 
@@ -120,7 +120,7 @@ def start(
     HPUError
         A server is already running, an argument is invalid, the releases of vLLM and its plugin
         differ, the model is too large for the host, too few cards are free, or the server ended or
-        was not ready in time. No process is left.
+        was not ready in time. No process is left running.
     """
     global _session
     if (running := current()) is not None:
@@ -150,7 +150,7 @@ def start(
 def _started(
     model: str, options: Sequence[str], port: int, cards: Sequence[int], timeout: float
 ) -> tuple[ModelServer, Output | None]:
-    """Return a server that is ready, and the notebook's output that shows its start."""
+    """Start a server; return it when it is ready, with the output that shows the progress."""
     output = Output() if in_notebook() else None
     server = ModelServer(model, options, port, cards)
     began = time.monotonic()

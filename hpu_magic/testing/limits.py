@@ -133,7 +133,7 @@ def _operators(item: pytest.Item, marker: pytest.Mark) -> Collection[str]:
     names = [allow] if isinstance(allow, str) else list(allow)
     if marker.args or set(marker.kwargs) - {"allow"} or not all(isinstance(n, str) for n in names):
         pytest.fail(
-            "The marker hpu_no_fallback only accepts operator names as allow; use a form such as "
+            "The marker hpu_no_fallback accepts only operator names in allow, for example "
             'hpu_no_fallback(allow=["aten::linalg_qr.out"]).',
             pytrace=False,
         )

@@ -123,7 +123,7 @@ class Failures:
         self._free()
 
     def pytest_runtest_logfinish(self) -> None:
-        """Free the local variables of failures that occurred during teardown."""
+        """Free the local variables of errors that were raised during teardown."""
         self._free()
 
     def _free(self) -> None:

@@ -253,7 +253,7 @@ def test_workers_use_the_notebooks_import_path(notebook, tmp_path):
     ("line", "sentence"),
     [
         ("--cards 3", "2 workers are running, not 3: omit --cards, or end them first with"),
-        ("--cards 0", "%%hpu_workers --cards must be at least 1, but is 0."),
+        ("--cards 0", "%%hpu_workers --cards must be at least 1, got 0."),
         ("-n 3", "%%hpu_workers has no option '-n': type %%hpu_workers --cards 3"),
         ("off", "type %hpu_workers off (one %)."),
         ("--ranks 0,2", "Rank 2 does not exist: choose ranks from 0 to 1."),

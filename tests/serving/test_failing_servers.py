@@ -25,7 +25,7 @@ def test_failed_start_names_the_first_error_and_leaves_nothing(shell):
     assert "'tiny' ended with exit code 3 before it was ready: ValueError: the model has" in out
     assert "'tiny' ended with exit code 4 before it was ready. It printed nothing." in out
     assert out.count("[0, 0]") == 2
-    assert "The server of 'tiny' is not ready after 4 s: pass --timeout with more seconds" in out
+    assert "The server of 'tiny' is not ready after 4 s: pass a larger --timeout" in out
 
 
 def test_missing_card_is_reported(shell):

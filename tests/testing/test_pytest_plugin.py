@@ -650,7 +650,7 @@ def test_no_fallback_option_applies_to_all_tests_and_ranks(run):
     place = "aten::linalg_qr.out in test_it.py, line 4"
     assert f"kernel: {place}.\n" in output
     assert f"kernel: {place}, rank 0; {place}, rank 1.\n" in output
-    assert "The marker hpu_no_fallback only accepts operator names as allow; use" in output
+    assert "The marker hpu_no_fallback accepts only operator names in allow, for" in output
     assert (
         "The argument of the marker hpu_max_recompilations is invalid; use an integer of at least"
         in output

@@ -1,4 +1,4 @@
-"""All workloads in a few arrays, so that a fit takes seconds instead of minutes."""
+"""Store all workloads in a few arrays, so that a fit takes seconds instead of minutes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hpu_magic.estimates.cost.quantities import Column, Operations, Products
 
 @dataclass(frozen=True)
 class _Group:
-    """Workloads whose operations take the same time on the same card."""
+    """Workloads for which an operation takes the same time, because they run on the same card."""
 
     workload: Workload
     """One workload with the operations of all workloads, sorted by workload and phase."""
@@ -26,13 +26,13 @@ class _Group:
     starts: npt.NDArray[np.int64]
     """Indices of the first operations of each workload's passes and of its optimizer."""
     empty: npt.NDArray[np.bool_]
-    """Whether a workload has no operations in a phase; its entry in `starts` is meaningless."""
+    """Whether a workload has no operations in a phase, so that `starts` has no valid index."""
     steps: npt.NDArray[np.int64]
     """Index of each workload among all workloads."""
 
 
 class Batch:
-    """Estimates all jobs at once; equal to `Job.estimate` of each job."""
+    """Estimates all jobs at once, with the same results as `Job.estimate`."""
 
     def __init__(self, jobs: Sequence[Job]) -> None:
         self.jobs = jobs

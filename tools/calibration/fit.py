@@ -64,8 +64,8 @@ def fitted(
     ]
     scored = [batch.jobs[index].measurement for index in used]
 
-    # Errors of rows with the same family and kind are correlated, so a large group of such rows
-    # counts no more than a small one.
+    # The errors of rows with the same family and kind are correlated, so each such group has a
+    # limited weight.
     alike = Counter((one.family, one.kind) for one in scored)
     noise = np.array(
         [_NOISE * sqrt(max(alike[one.family, one.kind] / _FEW, 1.0)) for one in scored]
@@ -121,7 +121,7 @@ def values(constants: Constants, priors: Priors = PRIORS) -> dict[str, float]:
 def with_values(
     constants: Constants, values: Iterable[float], priors: Priors = PRIORS
 ) -> Constants:
-    """Return the constants with new values for the fitted ones."""
+    """Return the constants, with the fitted ones set to new values."""
     changed: dict[str, object] = {}
     for name, value in zip(priors, values, strict=True):
         base, _, key = name.partition(".")

@@ -18,7 +18,7 @@ SHALLOW, DEEPER = 2, 4
 
 _COLUMNS = [each.name for each in fields(Operations)]
 _OF_PRODUCTS = [each.name for each in fields(Products)][1:]
-_PRODUCTS_AT_MOST = 2  # per operation; the backward pass of a convolution has two
+_PRODUCTS_AT_MOST = 2  # per operation; the backward pass of a convolution has two of them
 # Columns that do not grow with the number of identical operations.
 _SHARED = {"optimizer", "rows", "columns"}
 _TIMES = _COLUMNS.index("operators")
@@ -26,12 +26,12 @@ _OPTIMIZER = _COLUMNS.index("optimizer")
 
 
 def alike_added(step: Workload) -> Workload:
-    """Return a workload in which identical operations are merged."""
+    """Merge the identical operations of a workload."""
     return _step(step, *_counted(step))
 
 
 def deep(shallow: Workload, deeper: Workload, layers: int) -> Workload:
-    """Return the workload for a number of layers, extrapolated from two and four layers."""
+    """Extrapolate the workload from two and four layers to any number of layers."""
     each, counts = _counted(shallow)
     two, more = _counted(deeper)
     often = (layers - SHALLOW) / (DEEPER - SHALLOW)
@@ -60,7 +60,7 @@ def deep(shallow: Workload, deeper: Workload, layers: int) -> Workload:
 
 
 def _sum(rows: Column, counts: Column) -> Column:
-    """Return the sum of rows as one row."""
+    """Return the sum of several rows."""
     extensive = np.array([name not in _SHARED for name in _names()])
     return np.where(extensive, counts @ rows, rows[0])[None]
 
@@ -80,7 +80,7 @@ def _counted(step: Workload) -> tuple[Column, Column]:
     times = table[:, _TIMES].copy()
     extensive = [name not in _SHARED for name in _names()]
     table[:, extensive] /= times[:, None]
-    # Quotients that should be equal differ in their last digits.
+    # Rounding makes the last digits of equal quotients differ.
     digits, exponents = np.frexp(table)
     table = np.ldexp(np.round(digits * 2**36) / 2**36, exponents)
     rows, places = np.unique(table, axis=0, return_inverse=True)

@@ -46,7 +46,7 @@ class Measurement:
 
     @property
     def scored(self) -> bool:
-        """Whether, as far as is known, the card is the bottleneck."""
+        """Whether the card was probably the bottleneck of the measurement."""
         return self.row["trust"] in ("h", "m")
 
     @property

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-# Model -> its family. The fit leaves out one family at a time.
+# Maps each model to its family. The errors for a family are calculated with a fit that leaves it
+# out.
 FAMILIES = {
     "resnet-50": "ResNet",
     "vit-base": "ViT",

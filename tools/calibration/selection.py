@@ -1,4 +1,4 @@
-"""Choose the regularization of the fit, and calculate errors that the choice has not seen.
+"""Choose the regularization of the fit, and calculate errors for data that the choice did not use.
 
 Two levels of families are left out. For each outer family, the candidate with the smallest errors
 on the other families is chosen, where each of these is left out in turn as well. Then the constants
@@ -57,7 +57,7 @@ class Selection:
         return min(self._known, key=lambda name: self.score(name, without))
 
     def score(self, name: str, without: Collection[str] = ()) -> float:
-        """Return the mean error of a candidate, in which each family and kind counts the same."""
+        """Return the mean error of a candidate, with the same weight for each family and kind."""
         cells: dict[tuple[str, str], list[float]] = {}
         for family, rows in self._families.items():
             if family in without:
@@ -78,8 +78,8 @@ class Selection:
 def band(batch: Batch, errors: Errors, kind: str, share: float = 0.9) -> float:
     """Return the factor within which a share of the errors for another family is expected.
 
-    The factor is a prediction interval. Each family counts the same, and a small number of families
-    widens the interval.
+    The factor is a prediction interval. All families have the same weight, and the interval is
+    wider if there are only a few families.
     """
     squares = []
     for rows in families(batch).values():

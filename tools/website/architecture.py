@@ -23,7 +23,7 @@ Lines = dict[str, tuple[str, ...]]
 
 @dataclass
 class Place:
-    """Position of a part, or of a line that crosses a row."""
+    """The position of a part, or of a line where it crosses a row."""
 
     row: int
     width: int

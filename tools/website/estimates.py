@@ -72,7 +72,7 @@ def calculated(cache: Path, package: bytes) -> Figures:
 
 
 def tables(figures: Figures | None = None) -> str:
-    """Return the tables in Markdown; without figures, only published values and constants."""
+    """Return the tables in Markdown; without estimates, only published values and constants."""
     measured = list(measurements())
     sections = [("Constants", _CONSTANTS + "\n" + _constants())]
     sections.append(("Hardware", _HARDWARE + "\n" + _hardware()))

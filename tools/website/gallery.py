@@ -11,7 +11,8 @@ import nbformat
 
 from website.thumbnails import thumbnail
 
-# Maps groups to notebooks, and notebooks to the ID of the cell whose output is their picture.
+# Maps each group to its notebooks, and each notebook to the ID of the cell whose output is its
+# thumbnail.
 GALLERY: dict[str, dict[str, str]] = {
     "Start": {"quickstart": "fit", "execution_modes": "compare"},
     "Train": {

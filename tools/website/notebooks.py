@@ -17,7 +17,7 @@ from typing import Any
 import nbformat
 from traitlets.config import Config
 
-# Folders in the package that are not read when notebooks are executed.
+# Folders in the package that do not affect notebooks.
 _BUILT = ("labextension", "__pycache__")
 # Number of simultaneous kernels; each kernel uses one thread.
 _TOGETHER = 2

@@ -21,7 +21,7 @@ def thumbnail(notebook: Any, cell_id: str) -> tuple[str, bytes]:
     """
     cell = next((cell for cell in notebook.cells if cell.get("id") == cell_id), None)
     if cell is None:
-        raise ValueError(f"The notebook has no cell {cell_id!r} for its picture.")
+        raise ValueError(f"The notebook has no cell {cell_id!r}, whose output is its thumbnail.")
     texts = []
     for output in cell.outputs:
         data = output.get("data", {})

@@ -1,4 +1,4 @@
-"""The matmuls of attention, and the work on its scores."""
+"""Calculate the work of attention: its matmuls, and the operations on its scores."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ _PASSES, _PASSES_BACKWARD, _PASSES_OF_MASK = 4, 7, 2
 SKIPPED = 0.25
 """Fraction of the scores above a causal mask's diagonal that the vendor's kernel does not compute.
 
-An assumption: the vendor does not publish it. Compared with measured pre-training of Llama 2, most
-estimates are too slow with 0, and those of the smallest model are almost 50 % too fast with 1.
+This is an assumption, because the vendor does not publish the fraction. Compared with measured
+pre-training of Llama 2, most estimates are too slow with 0, and those of the smallest model are
+almost 50 % too fast with 1.
 """
 
 
@@ -42,7 +43,8 @@ def _is_fused(name: str) -> bool:
 
 def factors_of(operation: Operation) -> tuple[Operand, Operand, Operand]:
     """Return the query, key and value of an attention operator."""
-    # Backward operators start with a gradient, and some of the vendor's forward ones with a seed.
+    # The first argument of backward operators is a gradient; that of some of the vendor's forward
+    # operators is a seed.
     first = int(_is_backward(operation) or len(operation.reads[0].shape) < 3)
     query, key, value = operation.reads[first : first + 3]
     return query, key, value

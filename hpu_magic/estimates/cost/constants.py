@@ -16,7 +16,8 @@ MEANINGS = {
     "vector_efficiency": "fraction of the vector processors' instruction rate that kernels achieve",
     "block": "edge length of an output block in elements; a matmul reads its operands once per "
     "block",
-    "fusion": "fraction of the data exchanged by a graph's vector operations that stays on the die",
+    "fusion": "fraction of the data passed between a graph's vector operations that does not "
+    "leave the die",
     "node_seconds": "time to start a kernel in a graph, in seconds; not counted for matmuls whose "
     "weights are prefetched",
     "launch_seconds": "time to launch an operator in eager mode, in seconds",
@@ -29,7 +30,7 @@ MEANINGS = {
 
 @dataclass(frozen=True)
 class Constants:
-    """Constants of the cost model, in addition to the peaks of the hardware; see `MEANINGS`."""
+    """Constants that the cost model uses in addition to the hardware's peaks; see `MEANINGS`."""
 
     matrix_efficiency: Mapping[str, float]
     memory_efficiency: Mapping[str, float]

@@ -9,7 +9,8 @@ from hpu_magic.estimates.errors import EstimateError
 
 GIB = 2**30
 
-# An all-reduce of at least 32 MiB among eight Gaudi2 cards achieves 258.2 of the peak 262.5 GB/s.
+# An all-reduce of at least 32 MiB on eight Gaudi2 cards achieves 258.2 GB/s of a peak of 262.5
+# GB/s.
 LINK_EFFICIENCY = 0.98
 
 
@@ -46,8 +47,8 @@ class Generation:
         return "fp8" in self.matrix_flops
 
 
-# Peak rates, memory sizes, bandwidths and links are from "Intel Gaudi 3" at Hot Chips 2024 and the
-# vendor's page "Network Configuration". The memory limits are reported by `memory_stats` since
+# The peak rates, memory sizes, bandwidths and links are from "Intel Gaudi 3" at Hot Chips 2024 and
+# the vendor's page "Network Configuration". The memory limits are reported by `memory_stats` since
 # release 1.17 on Gaudi2 (94.62 GiB) and by later releases on Gaudi (29.47 GiB) and Gaudi3 (126.5
 # GiB). A vector processor has 128 bf16 lanes, each with one multiplication and one addition per
 # cycle. Gaudi2 has 24 vector processors at 1.65 GHz, and Gaudi3 has 64 at 1.75 GHz. The float32

@@ -18,8 +18,11 @@ from hpu_magic.estimates.step_arguments import DTYPES, MODES
 from hpu_magic.estimates.tracing.program import Program, Role
 
 SECONDS_PER_OPERATOR = 0.3e-3
-"""Based on the log of a Gaudi2 server that compiled 72 graphs of a model with 8 billion parameters
-in 28 s. One pass of such a model runs 1,300 operators."""
+"""Time to compile one operator.
+
+The log of a Gaudi2 server reports 28 s for 72 graphs of a model with 8 billion parameters. One
+pass of such a model runs 1,300 operators.
+"""
 
 _EXCHANGES = ("ddp", "zero", "zero", "zero3")
 """Names of the constants for ZeRO stages 0 to 3."""
@@ -245,7 +248,7 @@ def add_up(workload: Workload, columns: Columns, constants: Constants) -> Prices
 
 
 def _in_parallel(engines: Column, optimizer: npt.NDArray[np.bool_]) -> float:
-    """Return the time of the graphs for passes and optimizer if their engines run in parallel.
+    """Return the time of the graphs for passes and optimizer, with all engines in parallel.
 
     According to the fit, real graphs achieve 98 to 100 % of the speed of fully parallel engines.
     """

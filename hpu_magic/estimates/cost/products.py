@@ -10,7 +10,8 @@ import torch
 
 from hpu_magic.estimates.tracing.program import Operand, Operation
 
-# Operators whose first tensor is not a matrix, but a summand or the gradient of the result.
+# Operators that do not multiply their first tensor, which is a summand or the gradient of the
+# result.
 _AFTER_FIRST = {"addmm", "baddbmm", "addbmm", "addmv", "convolution_backward"}
 _AFTER_FIRST |= {"convolution_backward_overrideable"}
 
@@ -24,8 +25,7 @@ class Product:
     n: int
     k: int
     unfolded: str = ""
-    """Matrix that is an unfolded image with repeated elements: ``"left"``, ``"right"``,
-    ``"result"``, or empty if there is none."""
+    """The matrix that is an unfolded image: ``"left"``, ``"right"``, ``"result"`` or ``""``."""
     times: float = 1.0
     """Average number of copies of each image element in the unfolded matrix."""
 

@@ -28,13 +28,13 @@ class Operations:
     """Arrays with one value per operation, multiplied by the number of times the operation runs."""
 
     arrays: Column
-    """Time on the matrix engines at their peak rate; it is longer if arrays are not full."""
+    """Time on the matrix engines at their peak rate; arrays that are not full increase it."""
     instructions: Column
     """Number of vector instructions, each of which processes one bf16 element."""
     thin_arrays: Column
-    """Like `arrays`, but for very thin matmuls, which the vector processors can also compute."""
+    """Like `arrays`, but for very narrow matmuls, which the vector processors can also compute."""
     thin_instructions: Column
-    """Like `instructions`, but for very thin matmuls."""
+    """Like `instructions`, but for very narrow matmuls."""
     moved: Column
     """Size in bytes of the operands that are read from or written to memory."""
     spared: Column
@@ -150,7 +150,7 @@ class _Reader:
                     arrays += by_arrays
             if work.kind is Kind.MATRIX:
                 cast = self._cast(operation, work) if dtype == "fp8" else 0.0
-                sizes[0] += 3 * cast  # each cast reads two bytes and writes one
+                sizes[0] += 3 * cast  # each cast reads two bytes and writes one byte
                 instructions += cast
                 self._stream(number, work, _WIDTHS[dtype])
         optimizer = operation.phase is Phase.OPTIMIZER

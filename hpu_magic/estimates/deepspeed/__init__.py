@@ -1,4 +1,4 @@
-"""The memory of a step that DeepSpeed runs, from its configuration.
+"""Calculate the memory of a step that DeepSpeed runs, based on its configuration.
 
 Each allocation follows the source of DeepSpeed 0.19.8.
 """

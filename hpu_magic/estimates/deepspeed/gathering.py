@@ -36,7 +36,7 @@ class _Gathered:
 
 
 def visits(operations: Sequence[Operation]) -> list[tuple[bool, Visit]]:
-    """Return the begin (true) and end (false) of each visit, in order."""
+    """Return the start (true) and the end (false) of each visit, in chronological order."""
     found: list[tuple[bool, Visit]] = []
     active: list[Visit] = []
     phase: Phase | None = None
@@ -66,7 +66,7 @@ def _path(module: str) -> Iterator[str]:
 
 
 class Coordinator:
-    """Gathers and releases weights in a step, after the first steps recorded the order."""
+    """Gathers and releases weights in a step whose order of modules earlier steps have recorded."""
 
     def __init__(self, rank: Rank) -> None:
         self.rank, self.options, self.timeline = rank, rank.configuration, rank.timeline
@@ -109,7 +109,7 @@ class Coordinator:
         return elements // self.rank.cards * self.item(weight)
 
     def run(self) -> None:
-        """Record the weights of a step; the optimizer needs only the partitions."""
+        """Record the weights during a step; the optimizer needs only the partitions."""
         for weight in self.persistent:
             self.sizes[weight] = self.partition(weight) * self.rank.cards
             self.timeline.allocate(START, self.sizes[weight], Role.WEIGHTS)
@@ -165,7 +165,7 @@ class Coordinator:
             gathered.parts[weight] = self.parameters[weight].elements * self.item(weight)
 
     def _wait(self, weight: int, time: int) -> None:
-        """Complete the gathering of a weight; a single weight is not copied from the buffer."""
+        """Finish gathering a weight; if it was gathered alone, it is not copied from the buffer."""
         gathered = self.flying.pop(weight, None)
         if gathered is None:
             return

@@ -63,7 +63,7 @@ def _traced(rank: Rank) -> Program:
 
 
 def _sizes(rank: Rank) -> list[int]:
-    """Return the sizes of the program's storages, without those that the timeline contains."""
+    """Return the sizes of the program's storages, except for those that the timeline contains."""
     storages = rank.program.storages
     sizes = [each.bytes for each in storages]
     if _keeps_optimizer(rank):

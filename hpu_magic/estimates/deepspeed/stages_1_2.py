@@ -42,7 +42,7 @@ class _Partition:
 
 @dataclass
 class _Sharded:
-    """The reduction and the optimizer step of a rank."""
+    """A rank's reduction of gradients, and its optimizer step."""
 
     rank: Rank
 
@@ -57,15 +57,15 @@ class _Sharded:
         self.own = {each.weight for part in self.partitions for each in part.of(rank.number)}
         self.bucket: list[Gradient] = []
         self.kept = 0
-        """Bytes of gradients of this rank's partitions."""
+        """Size in bytes of the gradients in this rank's partitions."""
         self.left = 0
-        """Bytes of other gradients that are freed after the reduction."""
+        """Size in bytes of the other gradients, which are freed after the reduction."""
         self._partition_exists = False
         own = sum(each.elements for each in rank.trained if each.weight in self.own)
         self.own_bytes = own * rank.itemsize
         self.accumulating = self.options.accumulate > 1
         self.accumulated = 0
-        """Bytes of this rank's gradients of earlier batches."""
+        """Size in bytes of this rank's gradients from earlier batches."""
         if self.accumulating and self.options.stage == 2 and not self.options.offload_optimizer:
             self.accumulated = self.own_bytes
 
@@ -148,7 +148,7 @@ class _Sharded:
         self.timeline.free(time, size, Role.GRADIENTS)
 
     def _copies(self) -> Iterator[int]:
-        """Yield the elements of each flat copy of slices; a single slice is not copied."""
+        """Yield the size in elements of each copy of slices; a single slice is not copied."""
         if not self.contiguous:
             slices = [each.elements for each in self.bucket]
             yield sum(slices) if len(slices) > 1 else 0

@@ -61,7 +61,7 @@ class Rank:
 
     @property
     def end(self) -> int:
-        """The time after the backward pass."""
+        """The point in time after the backward pass."""
         return before(self.operations)
 
     @cached_property
@@ -128,8 +128,8 @@ class Rank:
     ) -> None:
         """Record the optimizer's step with float32 gradients, and hold its state.
 
-        ``tensors`` contains the shape of each updated tensor, and a parameter of the same group of
-        the optimizer. ``existing`` is the number of bytes of gradients that are counted already.
+        ``tensors`` contains the shape of each updated tensor, and a parameter from the same
+        optimizer group. ``existing`` is the number of bytes of gradients that are counted already.
         """
         gradients = MASTER * sum(prod(shape) for shape, _ in tensors)
         temporary = self._state_and_temporary(tensors, gradients)
@@ -140,7 +140,7 @@ class Rank:
     def _state_and_temporary(
         self, tensors: Sequence[tuple[tuple[int, ...], Parameter]], gradients: int
     ) -> int:
-        """Hold the optimizer's state; return the bytes of temporary results of its step."""
+        """Hold the optimizer's state, and return the bytes of its step's temporary results."""
         if self.make is None:
             return 0
         program = Program()

@@ -39,14 +39,14 @@ class Timeline:
         self.events.append((time, -size, role))
 
     def borrow(self, time: int, size: int, role: Role) -> None:
-        """Add an allocation that is released at once."""
+        """Add an allocation that is released immediately."""
         self.allocate(time, size, role)
         self.free(time, size, role)
 
 
 @dataclass(frozen=True)
 class _Point:
-    """A point in time: an operation, or the gap before it, and what was allocated so far."""
+    """An operation or the gap before it, and the memory that has been allocated by then."""
 
     operation: int
     in_gap: bool
@@ -59,8 +59,8 @@ def memory(
 ) -> Memory:
     """Return the memory usage of a program with the additional allocations of a timeline.
 
-    The curve has ``length`` values; those after the program's last operation are the peak of the
-    allocations at that time. ``recorded`` and ``sizes`` have the same meaning as in
+    The curve has ``length`` values. The values after the program's last operation are the peaks of
+    the allocations at these times. ``recorded`` and ``sizes`` have the same meaning as in
     `hpu_magic.estimates.memory.curve`.
     """
     count = len(program.operations)
@@ -110,7 +110,7 @@ def _points(
 def _existing(
     program: Program, recorded: bool, sizes: Sequence[int]
 ) -> tuple[list[int], list[int]]:
-    """Return the bytes of the program's storages during each operation, and in each gap."""
+    """Return the size of the program's storages during each operation, and in each gap."""
     count = len(program.operations)
     during, gaps = [0] * (count + 1), [0] * (count + 2)
     for storage, size, end in in_use(program, recorded, sizes):

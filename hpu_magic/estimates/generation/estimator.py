@@ -71,7 +71,7 @@ class Estimator:
         return largest_batch(needed, self._settings.card.memory, start)
 
     def _ends(self, batch: int) -> Traced:
-        """Return the passes that determine memory usage: over the prompt and the last token."""
+        """Return the prompt's pass and the last token's pass, which determine memory usage."""
         settings = self._settings
         last = settings.length - 1
         return Traced(
@@ -93,7 +93,7 @@ class Estimator:
 
 
 class NearlyLinear:
-    """A nearly linear function that is traced until interpolation predicts its values accurately.
+    """A nearly linear function; its values are traced until interpolation predicts them well.
 
     Once the predictions are accurate, values are interpolated from the two nearest traced values.
     """

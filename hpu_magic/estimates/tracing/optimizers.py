@@ -60,7 +60,7 @@ class _Like:
         return self._groups.get(id(getattr(parameter, ORIGINAL, None)))
 
     def stepped(self, parameters: list[nn.Parameter]) -> list[nn.Parameter]:
-        """Return the optimizer's parameters, or all if it belongs to a copy of the model."""
+        """Return the optimizer's parameters; all, if it was created for a copy of the model."""
         own = [parameter for parameter in parameters if self.group_of(parameter) is not None]
         return own or parameters
 
@@ -71,7 +71,7 @@ class _Like:
         groups = [group for group in groups if group["params"]]
         made: torch.optim.Optimizer = object.__new__(type(self._optimizer))
         vars(made).update(vars(self._optimizer), state=defaultdict(dict), param_groups=groups)
-        vars(made).pop("step", None)  # a scheduler sets it, and it is bound to the user's optimizer
+        vars(made).pop("step", None)  # a scheduler's wrapper, which calls the user's optimizer
         for name, value in vars(made).items():
             if name.startswith("_optimizer_") and isinstance(value, OrderedDict):
                 vars(made)[name] = OrderedDict()  # the user's hooks

@@ -137,7 +137,7 @@ def device_files(machine: Machine) -> Iterator[Finding]:
     closed = sorted(node.name for node in nodes if not os.access(node, os.R_OK | os.W_OK))
     values = {"device_files": len(nodes), "closed": len(closed)}
     if not nodes and _on_bus(machine) and machine.path("/sys/module/habanalabs").is_dir():
-        text = "The driver is loaded, but there are no device files in /dev/accel."
+        text = "The driver is loaded, but /dev/accel contains no device files."
         fix = "Start the container with the vendor's runtime or with `--device /dev/accel`."
         yield Finding("device files", "red", text, fix, values)
     elif closed:

@@ -133,7 +133,7 @@ def server_extension(machine: Machine) -> Iterator[Finding]:
 
 
 def widget_halves(machine: Machine) -> Iterator[Finding]:
-    """Check that the Python and JavaScript parts of widget libraries match."""
+    """Check that the versions of the Python and JavaScript parts of widget libraries match."""
     for python, page, pairs in _HALVES:
         ours, theirs = machine.version(python), machine.version(page)
         if not ours or not theirs:

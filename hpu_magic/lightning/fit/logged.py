@@ -83,7 +83,7 @@ class Logged:
 
     def _begin(self, results: Any, metric: Any, stage: str, every: str) -> Curve | None:
         _, name = results._forked_name(metric, on_step=every == "step")
-        # A metric that is logged for several data loaders has only one chart.
+        # A metric that is logged for several data loaders has a single chart.
         chart, on_bar = metric_of(metric.meta.name, stage), metric.meta.prog_bar
         if stage == "validation" and every == "epoch":
             names = [results._forked_name(each, False)[1] for each in results.values()]

@@ -1,4 +1,4 @@
-"""End all processes of a fit if one of them fails or hangs, and print which one it was.
+"""If a process of a fit fails or hangs, end all of them, and report which one it was.
 
 A rank that fails prints its traceback. The other ranks then fail in their next collective and print
 only the error message, because their tracebacks would not help. A rank that does not exit prints
@@ -32,8 +32,8 @@ of that process's pipe."""
 _ENDED = b"."  # rank 0 writes this once for each other rank if it exits normally
 _POLL = 0.2  # seconds between two checks of the processes
 _COLLECTIVE = 15.0  # seconds after which a collective fails if a rank is missing
-_END = 2.0  # seconds that a process has to exit on its own
-_STACK = 0.5  # seconds that a process has to print its stack
+_END = 2.0  # seconds to wait for a process to exit
+_STACK = 0.5  # seconds to wait for a process to print its stack
 
 
 @contextmanager
@@ -64,7 +64,7 @@ def watch_from_parent(children: list[subprocess.Popen[bytes]], writing: int) -> 
 
 
 def watch_from_child() -> None:
-    """If a process started this one as a rank, make this process end together with it."""
+    """If this process was started as a rank, end it together with the process that started it."""
     parent, _, reading = os.environ.pop(STARTED_BY, "").partition(":")
     if not parent or (parent != str(os.getppid()) and _is_there(int(parent))):
         return

@@ -1,6 +1,6 @@
 """Break down a model's memory by module and cache, combining the layers in a list.
 
-A model with forty layers takes as few lines as a model with one: each line is a sum over layers.
+Each line is a sum over all layers, so the number of lines does not depend on the number of layers.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def text(
 ) -> str:
     """Return a text element whose start, middle or end (``anchor``) is at (x, y) on the baseline.
 
-    Text wider than ``most`` pixels is condensed.
+    If the text is wider than ``most`` pixels, its letters are condensed.
     """
     fill = f' fill="{colour}"' if colour else ""
     if 0.6 * size * len(words) > most:

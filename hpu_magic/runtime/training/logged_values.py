@@ -113,7 +113,7 @@ def numbers(values: Sequence[Any], factors: Sequence[int]) -> list[float]:
         else:
             read[place] = float(value)
     for places in by_device.values():
-        if len(places) == 1:  # saves PyTorch calls, which slow down small steps
+        if len(places) == 1:  # this avoids PyTorch calls, which would slow down small steps
             read[places[0]] = float(values[places[0]].item())
             continue
         tensors = [values[place].detach().reshape(()) for place in places]

@@ -20,7 +20,7 @@ class RankState:
     peak: int | None = None
     limit: int | None = None
     """Device memory in bytes."""
-    steps: int = 0  # optimizer steps since the cell began
+    steps: int = 0  # number of optimizer steps since the cell began
     steps_per_second: float | None = None  # pace since the previous state
     own_seconds: float | None = None
     """Duration of a step in seconds, excluding the backward pass, in which ranks wait for each

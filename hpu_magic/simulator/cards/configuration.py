@@ -17,7 +17,7 @@ _SIZE = re.compile(r"([0-9]{1,19})(?:\.([0-9]{1,9}))?\s*([KMGT]iB|B|)", re.IGNOR
 
 
 class DeviceType(IntEnum):
-    """Card generations, with the same numbers as in the vendor's ``synDeviceType``."""
+    """Card generations; the numbers are those of the vendor's ``synDeviceType``."""
 
     GAUDI = 2
     GAUDI2 = 4

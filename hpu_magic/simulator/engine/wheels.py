@@ -25,7 +25,7 @@ MANIFEST = "engine.json"
 
 
 class RefusedEngine(RuntimeError):
-    """An installed engine was refused. The message contains the engine's name and the reason."""
+    """An installed engine does not match. The message contains the engine's name and the reason."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ class Aip:
     name : str
         The product name of the card's generation.
     bus_id : str
-        The card's address, in a PCI domain that does not exist on real machines.
+        The card's PCI address, in a domain that does not exist on real machines.
     total : int
         The memory in bytes.
     used : int or None

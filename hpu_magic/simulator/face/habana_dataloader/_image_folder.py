@@ -21,7 +21,7 @@ _SUPPORTED = (
 
 
 class Unsupported(Exception):
-    """Why the pipeline cannot load a dataset, as a clause."""
+    """Raised if the pipeline cannot load a dataset; the message is a clause with the reason."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,12 @@ class Transforms:
 
 
 def transforms_of(dataset: Any) -> Transforms:
-    """Return the transforms of an ``ImageFolder`` with JPEG files.
+    """Return the transforms of an ``ImageFolder`` that contains only JPEG files.
 
     Raises
     ------
     Unsupported
-        The dataset is of another class, has other transforms or contains other files.
+        The dataset's class, its transforms or one of its files is not supported.
     """
     names = {f"{each.__module__}.{each.__name__}" for each in type(dataset).__mro__}
     if "torchvision.datasets.folder.ImageFolder" not in names:
@@ -63,7 +63,7 @@ def transforms_of(dataset: Any) -> Transforms:
 
 
 class _Flips(media_function):
-    """Chooses the images that are flipped, with the probability of the transform."""
+    """Chooses images to flip at random, with the probability of the transform."""
 
     def __init__(self, params: dict[str, Any]) -> None:
         super().__init__(params)
@@ -77,8 +77,9 @@ class _Flips(media_function):
 class ImageFolderPipe(MediaPipe):
     """Loads images and labels like lightning-habana's published pipeline for ResNet.
 
-    ``Resize`` stretches images to a square if its size is a single number, as that pipeline does;
-    torchvision keeps the ratio instead. Cropped windows are those of ``CenterCrop``.
+    If the size of ``Resize`` is a single number, images are stretched to a square, as in that
+    pipeline; torchvision would keep the aspect ratio. Images are cropped in the same way as by
+    ``CenterCrop``.
     """
 
     def __init__(
@@ -129,7 +130,7 @@ class ImageFolderPipe(MediaPipe):
         )
 
     def definegraph(self) -> Any:
-        """Return images, float32 of shape (batch, 3, height, width), and labels."""
+        """Return float32 images of shape (batch, 3, height, width), and labels."""
         jpegs, labels = self._reader()
         images = self._decode(jpegs)
         if self._flip is not None and self._flips is not None:

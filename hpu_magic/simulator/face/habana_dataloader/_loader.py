@@ -19,20 +19,20 @@ from habana_dataloader._image_folder import ImageFolderPipe, Unsupported, transf
 
 
 class HabanaDataLoader(DataLoader):
-    """Loads folders of JPEG files with the media pipeline, and other datasets like `DataLoader`.
+    """Loads folders of JPEG files with the media pipeline, and other datasets with `DataLoader`.
 
     The parameters are those of ``torch.utils.data.DataLoader``. The pipeline loads torchvision's
     ``ImageFolder`` with ``drop_last=True``, a random, sequential or distributed sampler, and the
     transforms in ``_image_folder.TRAINING`` or ``EVALUATION``; its batches are on the device.
-    Otherwise, a warning reports the reason, and PyTorch loads the batches, on the host (which of
-    the loader's options a card requires is an assumption). Workers and pinned memory have no effect
-    on the pipeline. Its seed is that of a distributed sampler; otherwise, it is drawn from the
-    sampler's generator or PyTorch's default one.
+    Otherwise, a warning reports the reason, and PyTorch loads the batches on the host. The options
+    that the pipeline requires are an assumption. Workers and pinned memory have no effect on the
+    pipeline. The pipeline uses the seed of a distributed sampler; for other samplers, the seed is
+    drawn from the sampler's generator or PyTorch's default generator.
     """
 
     def __init__(self, dataset: Any, *args: Any, **options: Any) -> None:
         with warnings.catch_warnings():
-            # The pipeline does not start the workers, which the vendor's examples set to 8.
+            # The vendor's examples set num_workers to 8, but the pipeline does not start workers.
             warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)
             super().__init__(dataset, *args, **options)
         self.iterator: HPUResnetPytorchIterator | None = None

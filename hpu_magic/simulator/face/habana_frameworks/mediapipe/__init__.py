@@ -1,7 +1,7 @@
 """A subset of the vendor's media pipeline that decodes and transforms images on the host.
 
-Its source is the vendor's public documentation, as used by lightning-habana's and optimum-habana's
-published examples. Docstrings mark as an assumption what these sources leave open. Sizes in
-parameters are in the vendor's order, with the fastest dimension first (width, height, channels,
-batch); results are tensors in PyTorch's order.
+It follows the vendor's public documentation and the published examples of lightning-habana and
+optimum-habana. If these sources do not specify a detail, the docstring marks it as an assumption.
+Sizes in parameters are in the vendor's order, with the fastest dimension first (width, height,
+channels, batch); results are tensors in PyTorch's order.
 """

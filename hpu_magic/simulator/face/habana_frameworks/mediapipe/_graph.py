@@ -1,4 +1,4 @@
-"""Operators, the values between them, and their evaluation."""
+"""The operators of a pipeline, the values that they exchange, and the order in which they run."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class Value(NamedTuple):
     """One output of an operator for a batch, on the host."""
 
     data: Any  # a tensor in PyTorch's order of dimensions, or a list of encoded images
-    interleaved: bool = False  # whether a batch of images has its colors in the last dimension
+    interleaved: bool = False  # whether the last dimension of a batch of images is the color
 
 
 @dataclass(frozen=True)
 class Edge:
-    """An output of an operator in the graph, before a batch is computed."""
+    """An output of an operator in the graph; it has no value until a batch is computed."""
 
     operator: Operator
     index: int
@@ -39,7 +39,7 @@ class Operator:
     Parameters
     ----------
     device : str, optional
-        Where a card computes the operator: ``"cpu"`` or ``"hpu"``. The simulator computes all
+        Where the operator runs on a real card: ``"cpu"`` or ``"hpu"``. The simulator computes all
         operators on the host, and copies the outputs of the pipeline to the device.
 
     Raises
@@ -118,12 +118,12 @@ def operators_of(edges: tuple[Edge, ...]) -> Iterator[Operator]:
 
 
 def generator(seed: int | None) -> np.random.Generator:
-    """Return random numbers for a seed; without one, for the seed of `torch.manual_seed`."""
+    """Return a random number generator for a seed, by default that of `torch.manual_seed`."""
     return np.random.default_rng(seed_or_default(seed))
 
 
 def seed_or_default(seed: int | None) -> int:
-    """Return the seed, or the one of `torch.manual_seed` if it is None (an assumption)."""
+    """Return `seed`, or the seed of `torch.manual_seed` if it is None (an assumption)."""
     return torch.initial_seed() if seed is None else int(seed)
 
 

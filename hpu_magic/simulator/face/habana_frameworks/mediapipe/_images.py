@@ -15,7 +15,7 @@ _TRIES = 10  # like torchvision's RandomResizedCrop
 
 
 class CropLimits(NamedTuple):
-    """Limits of random crops: shares of the image's area, and ratios of width to height."""
+    """Limits of random crops: the share of the image's area, and the ratio of width to height."""
 
     scale_min: float
     scale_max: float
@@ -43,7 +43,7 @@ def pillow() -> Any:
 
 
 def decoded(source: Any) -> Any:
-    """Return an RGB image of Pillow for the path or the bytes of a JPEG file.
+    """Return a JPEG file, passed as a path or as bytes, as an RGB image of Pillow.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def decoded(source: Any) -> Any:
 
 
 def filter_of(mode: str) -> Any:
-    """Return Pillow's filter for one of `ftype`.
+    """Return Pillow's filter for a constant in `ftype`.
 
     Raises
     ------
@@ -96,7 +96,7 @@ def crop_box(
     limits: CropLimits,
     random: np.random.Generator,
 ) -> tuple[int, int, int, int]:
-    """Return the left, upper, right and lower border of a crop, in pixels.
+    """Return the left, upper, right and lower edges of a crop, in pixels.
 
     `size` is the width and the height of the image, and `ratio` the output's width divided by its
     height. ``CENTER_CROP`` is the largest region of this ratio in the center, and
@@ -138,7 +138,7 @@ def _largest(size: tuple[int, int], ratio: float) -> tuple[int, int]:
 def _placed(
     size: tuple[int, int], crop: tuple[int, int], x: float, y: float
 ) -> tuple[int, int, int, int]:
-    """Return a crop's borders; 0 and 1 are the first and the last possible position."""
+    """Return the edges of a crop; positions 0 and 1 are the first and the last possible ones."""
     left, upper = round(x * (size[0] - crop[0])), round(y * (size[1] - crop[1]))
     return left, upper, left + crop[0], upper + crop[1]
 

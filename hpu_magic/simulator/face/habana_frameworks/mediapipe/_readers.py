@@ -1,4 +1,4 @@
-"""Readers of image folders, COCO files and users' own sources."""
+"""Readers for image folders, COCO files and the user's own data."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Order(NamedTuple):
 class _SampleReader(Reader):
     """A reader of samples that are known in advance.
 
-    All slices have the same number of samples: if the samples cannot be divided, the first ones are
-    repeated. Samples of a slice are shuffled differently in each epoch.
+    All slices have the same number of samples: if the samples cannot be divided evenly, the first
+    ones are repeated. Each epoch shuffles the samples of a slice differently.
     """
 
     def __init__(self, samples: int, order: Order, device: str | None) -> None:
@@ -67,7 +67,7 @@ class _SampleReader(Reader):
             self._ordered = random.permutation(self._slice)
 
     def _batch(self) -> tuple[list[int], int]:
-        """Return the samples of the next batch, and the number of them before the padding."""
+        """Return the samples of the next batch, and how many of them are not padding."""
         if self._next >= len(self):
             raise StopIteration
         size = self.settings.batch_size
@@ -90,7 +90,7 @@ class ReadImageDatasetFromDir(_SampleReader):
     format : str
         ``"jpg"`` or ``"JPEG"`` in any case; both read ``.jpg`` and ``.jpeg`` (an assumption).
     file_list, class_list, file_classes : sequences of str
-        Paths, names of classes, and the class of each path, instead of `dir`.
+        Used instead of `dir`: the paths, the names of the classes, and the class of each path.
     num_slices, slice_index : int
         Number of readers that share the files, and the index of this one.
     shuffle : bool
@@ -105,7 +105,7 @@ class ReadImageDatasetFromDir(_SampleReader):
     label_dtype : str
         Data type of the labels.
     max_file : str, optional
-        The largest file; the simulator does not need it.
+        Path of the largest file; the simulator ignores it.
 
     Raises
     ------
@@ -154,9 +154,11 @@ class ReadImageDatasetFromDir(_SampleReader):
 
 
 def _found(folder: Path, suffixes: tuple[str, ...]) -> tuple[list[str], list[int]]:
-    """Return the paths of images in the folder of each class, and their labels."""
+    """Return the paths of the images in all class folders, and their labels."""
     if not folder.is_dir():
-        raise ValueError(f"{str(folder)!r} is not a folder; pass a folder with one per class.")
+        raise ValueError(
+            f"{str(folder)!r} is not a folder; pass a folder with a subfolder per class."
+        )
     classes = sorted(entry for entry in folder.iterdir() if entry.is_dir())
     found = [
         (str(path), label)
@@ -272,7 +274,7 @@ class CocoReader(_SampleReader):
 
 
 class MediaExtReaderOp(Reader):
-    """Reads batches from an object of the user's class.
+    """Reads batches from an instance of the user's class.
 
     Parameters
     ----------
@@ -288,7 +290,7 @@ class MediaExtReaderOp(Reader):
     Raises
     ------
     ValueError
-        A batch has another number of outputs, or an output another shape, than declared.
+        The number of outputs or the shape of an output differs from its declaration.
     """
 
     def __init__(

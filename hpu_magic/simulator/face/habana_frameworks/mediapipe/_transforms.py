@@ -1,4 +1,4 @@
-"""Decoder, transforms, constants and users' functions."""
+"""The decoder, transforms, constants, and operators that call the user's functions."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class ImageDecoder(Operator):
     """Decodes JPEG files: crops each image, and resizes it to a common size.
 
     The output is uint8, of shape (batch, 3, height, width), or (batch, height, width, 3) for
-    ``RGB_I``. A card decodes in hardware, so its pixels differ slightly.
+    ``RGB_I``. A card decodes images in hardware, so its pixel values differ slightly.
 
     Parameters
     ----------
@@ -76,11 +76,11 @@ class ImageDecoder(Operator):
     random_crop_type : str
         One of `randomCropType`; the crops are described in ``_images.crop_box``.
     scale_min, scale_max, ratio_min, ratio_max : float
-        Limits of random crops; the defaults are an assumption, those of torchvision.
+        Limits of random crops; the defaults are those of torchvision (an assumption).
     seed : int, optional
         Seed of random crops.
     decoder_stage : str
-        One of `decoderStage`, without effect.
+        One of `decoderStage`; has no effect.
 
     Raises
     ------
@@ -145,7 +145,7 @@ class ImageDecoder(Operator):
 
 
 class _Crop(Operator):
-    """An operator that cuts a window from images; positions are described in `Crop`."""
+    """Base class of operators that cut a window from images; `Crop` describes the positions."""
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class _Crop(Operator):
         if crop_w < 1 or crop_h < 1:
             raise ValueError(f"The crop of {name} is {crop_w}x{crop_h}; use a positive size.")
         if not (0 <= crop_pos_x <= 1 and 0 <= crop_pos_y <= 1):
-            raise ValueError(f"A position of {name} is outside of 0 to 1; pass a fraction.")
+            raise ValueError(f"A position of {name} is out of range; use 0 to 1.")
         self._size = crop_w, crop_h
         self._position = crop_pos_x, crop_pos_y
 
@@ -213,7 +213,7 @@ class CropMirrorNorm(_Crop):
 
 
 class RandomFlip(Operator):
-    """Flips the images whose element in the second input, of shape (batch,), is not zero.
+    """Flips the images whose element in the second input is not zero; its shape is (batch,).
 
     ``horizontal=1`` swaps left and right, and ``vertical=1`` top and bottom.
     """
@@ -230,16 +230,17 @@ class RandomFlip(Operator):
         planes, chosen = _planes(values[0]), values[1].data.flatten().bool()
         if len(chosen) != len(planes):
             raise ValueError(
-                f"RandomFlip got {len(chosen)} elements for {len(planes)} images; pass one each."
+                f"RandomFlip got {len(chosen)} elements for {len(planes)} images; pass one "
+                "element per image."
             )
         made = torch.where(chosen[:, None, None, None], planes.flip(self._dimensions), planes)
         return (_images(made, values[0]),)
 
 
 class Resize(Operator):
-    """Resizes images to ``size1`` by ``size2`` pixels, width and height.
+    """Resizes images to a width of ``size1`` and a height of ``size2`` pixels.
 
-    `mode` is one of `ftype`. Other parameters of a card's operator are not supported.
+    `mode` is one of `ftype`. The other parameters of the vendor's operator are not supported.
     """
 
     def __init__(
@@ -286,7 +287,7 @@ class MediaConst(Operator):
         if found.numel() != np.prod(sizes):
             raise ValueError(
                 f"MediaConst has {found.numel()} elements, but its shape is {list(shape)}; pass a "
-                "shape with as many elements."
+                "shape with the same number of elements."
             )
         self._value = Value(found.reshape(sizes))
 
@@ -355,7 +356,7 @@ class MediaFunc(Operator):
 
 
 class MediaExtCpuOp(Operator):
-    """Applies an object of the user's class to the inputs of each batch.
+    """Applies an instance of the user's class to the inputs of each batch.
 
     Parameters
     ----------
@@ -371,7 +372,7 @@ class MediaExtCpuOp(Operator):
     Raises
     ------
     ValueError
-        The object returned another number of outputs.
+        The instance returned a different number of outputs.
     """
 
     inputs = tuple(range(9))

@@ -34,7 +34,7 @@ class imgtype:
 
 
 class layout:
-    """Orders of dimensions in a batch of images (assumption: the two orders of `imgtype`)."""
+    """Orders of the dimensions in a batch of images (assumption: the same as in `imgtype`)."""
 
     NA = ""
     NCHW = "nchw"
@@ -52,7 +52,7 @@ class ftype:
 
 
 class randomCropType:
-    """How `fn.ImageDecoder` crops an image before it resizes it."""
+    """Ways in which `fn.ImageDecoder` crops an image before resizing it."""
 
     NO_RANDOM_CROP = "no_random_crop"
     CENTER_CROP = "center_crop"
@@ -69,7 +69,7 @@ class decoderStage:
 
 
 class readerOutType:
-    """What a reader returns for each image: a path or the bytes of the file."""
+    """The output of a reader for each image: the path or the bytes of the file."""
 
     FILE_LIST = "file_list"
     BUFFER_LIST = "buffer_list"
@@ -77,7 +77,7 @@ class readerOutType:
 
 
 def torch_dtype(name: str) -> torch.dtype:
-    """Return PyTorch's data type for one of `dtype`.
+    """Return PyTorch's data type for a constant in `dtype`.
 
     Assumption: unsigned integers of more than 8 bits become signed integers of the same size,
     because cards do not compute with them.

@@ -18,7 +18,7 @@ from habana_frameworks.mediapipe._graph import (
 
 
 class _Output(torch.Tensor):
-    """A tensor with the methods of the pipeline's outputs; operations return plain tensors."""
+    """An output of a pipeline, with additional methods; operations on it return plain tensors."""
 
     __torch_function__ = torch._C._disabled_torch_function_impl
 
@@ -27,7 +27,7 @@ class _Output(torch.Tensor):
         return self.cpu().as_subclass(_Output)
 
     def as_nparray(self) -> np.ndarray[Any, Any]:
-        """Return a NumPy array; bfloat16 becomes float32, because NumPy has no such type."""
+        """Return a NumPy array; bfloat16 becomes float32, because NumPy does not have bfloat16."""
         host = self.cpu()
         return (host.float() if host.dtype is torch.bfloat16 else host).numpy()
 
@@ -81,7 +81,8 @@ class MediaPipe:
     def definegraph(self) -> Any:
         """Connect the operators, and return the outputs; a subclass defines this method."""
         raise NotImplementedError(
-            f"{type(self).__name__} does not define definegraph; return the pipeline's outputs."
+            f"{type(self).__name__} does not define definegraph; define it, and return the "
+            "pipeline's outputs."
         )
 
     def getBatchSize(self) -> int:

@@ -28,7 +28,7 @@ from hpu_magic.simulator.cards.page import COUNTERS_OFFSET
 
 # Flags that limit the number of operations that lazy mode records before executing them.
 _GRAPH_LIMITS = ("PT_HPU_MAX_COMPOUND_OP_SIZE", "PT_HPU_MAX_ACCUM_SIZE")
-# CPU operators that have different names in the vendor's bridge.
+# Operators that run on the CPU, and that have different names in the vendor's bridge.
 _CPU_NAMES = [
     "convolution",
     "convolution_backward",

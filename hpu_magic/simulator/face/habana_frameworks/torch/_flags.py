@@ -76,7 +76,7 @@ def is_on(name: str, *, default: bool = False) -> bool:
 
 
 def means_on(text: str) -> bool:
-    """Return whether the text of a boolean flag means true."""
+    """Return whether the value of a boolean flag means true."""
     return text.strip().lower() in ("1", "true", "yes", "on")
 
 

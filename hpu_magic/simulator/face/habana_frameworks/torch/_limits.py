@@ -76,5 +76,5 @@ def _has_optional_lists() -> bool:
 
 def _has_strided_nested_tensors() -> bool:
     # PyTorch checks the device of the storage, and creating a storage would acquire a card.
-    # Attention of jagged tensors computes with strided ones.
+    # Attention on jagged tensors uses strided tensors internally.
     return torch.__version__ >= (2, 8)

@@ -12,7 +12,7 @@ class _Namespace(torch._ops._OpNamespace):
         try:
             return super().__getattr__(name)
         except AttributeError as missing:
-            if name.startswith("__"):  # Python and PyTorch look up such names
+            if name.startswith("__"):  # Python and PyTorch look up names with double underscores
                 raise
             raise AttributeError(
                 f"The simulated card has no operator torch.ops.hpu.{name}; the page \"The vendor's "

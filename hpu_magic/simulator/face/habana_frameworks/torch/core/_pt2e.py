@@ -26,7 +26,6 @@ def need(part: str) -> ModuleType:
     module = find(part)
     if module is None:
         raise ImportError(
-            "This PyTorch release does not include quantization of exported graphs; install "
-            "torchao."
+            "This PyTorch release cannot quantize exported graphs on its own; install torchao."
         )
     return module

@@ -1,4 +1,4 @@
-"""Observers that track the largest absolute value, with scales that Gaudi2 applies at no cost."""
+"""Observers that track the largest absolute value and compute scales that are free on Gaudi2."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def _install_tensor_methods() -> None:
 def _first_numbered(
     args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Also map a number passed as the first argument, as in ``tensor.to(0)``."""
+    """Map device arguments, including a number in the first position, as in ``tensor.to(0)``."""
     if len(args) > 1 and type(args[1]) is int:
         args = (args[0], numbered(args[1]), *args[2:])
     return places(args, kwargs)

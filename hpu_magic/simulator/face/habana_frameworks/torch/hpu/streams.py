@@ -66,7 +66,7 @@ class StreamContext:
 
 
 def stream(stream: torch.Stream | None) -> StreamContext:
-    """Return a context manager that makes `stream` the current stream, or does nothing if None."""
+    """Return a context manager that makes `stream` the current stream; None has no effect."""
     return StreamContext(stream)
 
 

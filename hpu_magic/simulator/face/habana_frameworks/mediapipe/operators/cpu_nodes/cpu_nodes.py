@@ -6,7 +6,7 @@ from typing import Any
 
 
 class media_function:
-    """Base class of the function of `fn.MediaFunc`.
+    """Base class of the functions that `fn.MediaFunc` calls.
 
     A subclass receives the parameters of the operator as a dictionary and returns a NumPy array on
     each call, one per batch.
@@ -18,12 +18,12 @@ class media_function:
     def __call__(self) -> Any:
         """Return the elements for a batch."""
         raise NotImplementedError(
-            f"{type(self).__name__} does not define __call__; return a NumPy array."
+            f"{type(self).__name__} does not define __call__; define it, and return a NumPy array."
         )
 
 
 class media_ext_cpu_op_impl:
-    """Base class of the function of `fn.MediaExtCpuOp`.
+    """Base class of the functions that `fn.MediaExtCpuOp` calls.
 
     Assumption: the constructor has the parameters of `media_ext_reader_op_impl`, and each call
     receives one NumPy array (a list for encoded images) per input.
@@ -35,5 +35,6 @@ class media_ext_cpu_op_impl:
     def __call__(self, *inputs: Any) -> Any:
         """Return an array, or a tuple with an array per output."""
         raise NotImplementedError(
-            f"{type(self).__name__} does not define __call__; return an array per output."
+            f"{type(self).__name__} does not define __call__; define it, and return an array per "
+            "output."
         )

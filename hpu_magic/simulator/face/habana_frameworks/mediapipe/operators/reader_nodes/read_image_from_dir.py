@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 def get_max_file(img_list: Sequence[str]) -> str:
-    """Return the path of the largest file; a card sizes its decoder's buffers for it.
+    """Return the path of the largest file, which determines the size of a card's decoder buffers.
 
     Raises
     ------

@@ -17,7 +17,7 @@ class media_ext_reader_op_tensor_info:
 
 
 class media_ext_reader_op_impl:
-    """Base class of the reader of `fn.MediaExtReaderOp`.
+    """Base class of the readers that `fn.MediaExtReaderOp` uses.
 
     A subclass defines `__iter__`, which starts an epoch, `__next__`, which returns the outputs of
     a batch or raises ``StopIteration``, and `__len__`, the number of batches.
@@ -36,6 +36,6 @@ class media_ext_reader_op_impl:
     def gen_output_info(self) -> list[media_ext_reader_op_tensor_info]:
         """Return the type and shape of each output."""
         raise NotImplementedError(
-            f"{type(self).__name__} does not define gen_output_info; return a list with a "
-            "media_ext_reader_op_tensor_info per output."
+            f"{type(self).__name__} does not define gen_output_info; define it, and return a list "
+            "with a media_ext_reader_op_tensor_info per output."
         )

@@ -21,7 +21,7 @@ _SIZES = frozenset({torch.ops.aten.sym_size.int, torch.ops.aten.sym_stride.int})
 
 
 class _BeyondPrograms(Exception):
-    """Raised for a node that only Python can run."""
+    """Raised if a node cannot be converted and can only run in Python."""
 
 
 def program_of(graph: torch.fx.Graph) -> Any:

@@ -1,4 +1,4 @@
-"""PyTorch functions that cast their inputs: those that compute on tensors and return no views."""
+"""PyTorch functions that cast their inputs, because they compute new tensors instead of views."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def _makes(name: str) -> bool:
 
 
 def _is_operator(name: str) -> bool:
-    """Return whether `name` is an operator that takes tensors and returns tensors, but no views."""
+    """Return whether the operator `name` takes tensors and returns tensors that are not views."""
     packet = getattr(torch.ops.aten, name, None)
     if not isinstance(packet, torch._ops.OpOverloadPacket):
         return False

@@ -92,7 +92,7 @@ class CacheStatistics:
 
 
 class _CachedForward:
-    """A function that captures a graph on the first call with a key, and replays it afterwards."""
+    """A function that captures a graph on the first call for each key, and replays it later."""
 
     def __init__(
         self,

@@ -29,7 +29,7 @@ def _get_device_type() -> synDeviceType:
 
 
 def _is_fp16_supported() -> bool:
-    """Return whether the card supports float16; only the first generation does not."""
+    """Return whether the card supports float16, which all generations except the first one do."""
     return _get_device_type() != synDeviceType.synDeviceGaudi
 
 

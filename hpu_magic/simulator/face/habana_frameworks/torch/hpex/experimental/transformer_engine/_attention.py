@@ -145,7 +145,7 @@ class FusedAttention(Fp8Module):
         self.enable_recompute = enable_recompute
 
     def metas(self, recipe: DelayedScaling) -> dict[str, type[IntEnum]]:
-        """Return the tensors that have scales, as an enum for each entry of `fp8_meta`."""
+        """Map each entry of `fp8_meta` to an enum of the tensors whose scales it contains."""
         return {"scaling_fwd": AttentionFwdTensors, "scaling_bwd": AttentionBwdTensors}
 
     def supports(self, recipe: DelayedScaling) -> bool:

@@ -227,7 +227,7 @@ class Linear(Fp8Module):
             self.weight, self.bias = like.weight, like.bias
 
     def metas(self, recipe: DelayedScaling) -> dict[str, type[IntEnum]]:
-        """Return the tensors that have scales, as an enum for each entry of `fp8_meta`.
+        """Map each entry of `fp8_meta` to an enum of the tensors whose scales it contains.
 
         If the card does not support matmuls of two FP8 dtypes, inputs and weights are also cast to
         the dtype of the gradients, and have scales for both dtypes.

@@ -35,7 +35,7 @@ _OF_FORWARD = ("scaling_fwd", "scaling_hybrid")
 
 @dataclass
 class _Progress:
-    """Progress of a module within its recipe's interval.
+    """The state of a module within the current interval of its recipe.
 
     `steps` is the number of training steps, `forced` indicates whether measurement was forced on or
     off in the last step, and `pending` lists the metas whose scales do not yet reflect the latest
@@ -116,7 +116,7 @@ class Fp8Module(nn.Module):
         )
 
     def metas(self, recipe: DelayedScaling) -> dict[str, type[IntEnum]]:
-        """Return the tensors that have scales, as an enum for each entry of `fp8_meta`."""
+        """Map each entry of `fp8_meta` to an enum of the tensors whose scales it contains."""
         return {"scaling_fwd": FP8FwdTensors, "scaling_bwd": FP8BwdTensors}
 
     def supports(self, recipe: DelayedScaling) -> bool:
