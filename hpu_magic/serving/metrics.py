@@ -25,7 +25,7 @@ class ServerSample:
     generated: float  # tokens
     waited: float
     first_tokens: float
-    cache_usage: float  # of the KV cache, from 0 to 1
+    cache_usage: float  # share of the KV cache that is in use, from 0 to 1
     prefix_queries: float
     prefix_hits: float
 
@@ -36,7 +36,7 @@ class ServerSample:
 
 
 def parse(text: str, time: float) -> ServerSample:
-    """Parse the text of the ``/metrics`` endpoint; values of several engines are added."""
+    """Parse the text of the ``/metrics`` endpoint, and add up the values of several engines."""
     from prometheus_client.parser import text_string_to_metric_families
 
     totals: dict[str, list[float]] = defaultdict(list)

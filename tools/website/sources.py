@@ -22,7 +22,7 @@ from website import (
 
 
 def assemble(project: Path, into: Path, caches: Path | None) -> None:
-    """Replace the folder of the site's sources.
+    """Delete the folder of the site's sources, and write it again.
 
     Parameters
     ----------

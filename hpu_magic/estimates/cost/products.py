@@ -1,4 +1,4 @@
-"""The matmuls of operators, and the matrices that they multiply."""
+"""Describe operators as matmuls, and find the matrices that they multiply."""
 
 from __future__ import annotations
 

@@ -315,7 +315,7 @@ class Devices:
         written = node is text.node and _bare(other) is other
         kind = self._compared_with(text, other)
         if kind == INDEXED and written:
-            kind = TAKEN  # a string can only be equal to a string
+            kind = TAKEN  # a string is only equal to another string
         yield from (TAKEN,) if kind == _TYPE else (kind,) if kind else ()
         if exact and kind not in (_TYPE, INDEXED):
             yield COMPARED

@@ -141,7 +141,12 @@ class Rewriter(Cell):
         if node.value in _ENVIRONMENT:
             self.note(node, REMARK, f"{node.value} has no effect: {_ENVIRONMENT[node.value]}")
         if _TENSOR_TYPE.fullmatch(node.value):
-            self.note(node, REMARK, f"{node.value} in a string is not ported: use device and dtype")
+            self.note(
+                node,
+                REMARK,
+                f"{node.value} in a string is not ported: use the arguments "
+                "device and dtype instead",
+            )
         if "nvidia-smi" in node.value:
             self.note(node, REMARK, "nvidia-smi does not support Gaudi: use hl-smi or %hpu")
         if _LITERAL.fullmatch(self.source.of(node)) is None:
