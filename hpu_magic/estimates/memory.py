@@ -127,6 +127,6 @@ def _shape_depends_on_values(operation: Operation) -> bool:
     """Return whether the host must wait for an operation to determine the shape of its output."""
     if (
         operation.operator is torch.ops.aten.index.Tensor
-    ):  # the shape depends on the values of masks, but not of indices
+    ):  # the shape depends on the values of masks, but not on those of indices
         return any(each.dtype in (torch.bool, torch.uint8) for each in operation.reads[1:])
     return torch.Tag.dynamic_output_shape in operation.operator.tags

@@ -36,7 +36,7 @@ class _Copies:
         return _Unpickler(file, pickler.kept).load()
 
     def of(self, tensor: torch.Tensor) -> tuple[torch.Tensor, dict[str, Any]]:
-        """Return a copy of a tensor with the same class, and the attributes that the copy lacks."""
+        """Return a copy of a tensor that has the same class and the same attributes."""
         if tensor.device.type != "hpu":
             return tensor, {}
         if id(tensor) not in self._tensors:

@@ -113,7 +113,7 @@ class _DeepSpeed(StrategyOverHCCL):
 
     strategy_name = DEEPSPEED
     config: dict[str, Any]
-    _precision_name: str  # name of the attribute with the precision plug-in
+    _precision_name: str  # name of the attribute that contains the precision plug-in
 
     def __init__(
         self, *args: Any, parallel_hpus: list[torch.device] | None = None, **kwargs: Any

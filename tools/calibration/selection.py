@@ -19,7 +19,7 @@ from calibration.batch import Batch
 from calibration.fit import PRIORS, Priors, errors_of, families, fitted
 from hpu_magic.estimates.cost.constants import Constants
 
-# A step with ZeRO on two cards takes about as long as on one, which contradicts a large value.
+# This constant must be small, because a step with ZeRO takes about as long on two cards as on one.
 _FIXED = {"exchange.zero"}
 Errors = npt.NDArray[np.float64]
 

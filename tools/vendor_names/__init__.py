@@ -30,7 +30,8 @@ _REASONS = {
     "later": "In later releases; its declaration is inferred from calls in public libraries.",
     "lazy_form": "Variant for lazy mode; the card has no kernel for it.",
     "compiled": "For the vendor's torch.compile; the simulator runs PyTorch's operator instead.",
-    "declared": "Some argument names differ from PyTorch's declaration; computed as on a card.",
+    "declared": "Some argument names differ from PyTorch's declaration; results are computed as "
+    "on a card.",
     "pytorch": "The bridge's variant of a PyTorch or torchvision operator; the original runs here.",
 }
 

@@ -43,7 +43,7 @@ def band_of_inference(
 ) -> Band:
     """Return the error band of a forward pass, or of the generation of several tokens.
 
-    ``sequences`` is the number of sequences per card. A generation of one token is a forward pass.
+    ``sequences`` is the number of sequences per card. Generating a single token is a forward pass.
     """
     if dtype == "fp32":
         return _band("unmeasured", "inference in bf16 and fp8, widened for float32")

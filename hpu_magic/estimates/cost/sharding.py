@@ -148,6 +148,6 @@ def _part(work: Work, cards: int, by: str = "") -> Work:
 
 
 def _divide(product: Product, cards: int, by: str) -> Product:
-    if not by:  # along the heads, or else along the longer side of the output
+    if not by:  # divide the heads or, if there are too few, the longer side of the output
         by = "batch" if product.batch >= cards else "m" if product.m >= product.n else "n"
     return replace(product, **{by: max(-(-getattr(product, by) // cards), 1)})

@@ -86,7 +86,7 @@ def is_properties(cell: Cell, node: ast.AST) -> bool:
 
 
 def bare_decorator(cell: Cell, node: ast.expr) -> None:
-    """Add the arguments that the card needs to a decorator without arguments."""
+    """If a decorator has no arguments, add those that the card needs."""
     name = cell.bindings.dotted(node)
     if name is None:
         return

@@ -138,7 +138,7 @@ def _counts(torch: Any, value: Any) -> bool:
 
 @dataclass(repr=False)
 class AutocastState(Report):
-    """Whether autocast is on for all cells, and the operator lists."""
+    """The state of autocast: whether it is on for all cells, and its operator lists."""
 
     dtype: str | None  # "bf16" or "fp16"; None if autocast is off
     lists: operators.OperatorLists
