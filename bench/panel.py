@@ -70,7 +70,7 @@ def measure_in_kernel() -> None:
 
 
 class Account:
-    """Measures the CPU time of a fit, and the panel's share of it, over turns of equal length."""
+    """Measures the CPU time of a fit, and the panel's share of it, in turns of equal length."""
 
     def __init__(self, warm_up: int) -> None:
         self.spent = 0.0  # seconds in the panel's hooks
@@ -79,7 +79,7 @@ class Account:
         self._times: list[tuple[float, float, float]] = []  # elapsed, process and panel
 
     def markers(self, base: type[Any]) -> tuple[Any, Any, Any]:
-        """Return a callback to run twice before the panel's callback, and two to run after it.
+        """Return three callbacks: the first runs twice before the panel's, the others after it.
 
         A training step evicts data from the CPU caches, so the first call is slower, and only the
         second call counts. The time from the first to the second callback covers the panel's hook

@@ -83,7 +83,7 @@ class Round:
         shutil.rmtree(environment.prefix.parent)
 
     def run(self, page: Any) -> None:
-        """Time the installation of torch and JupyterLab, then of hpu_magic up to a live panel."""
+        """Time installing torch and JupyterLab, and the remaining steps to a live panel."""
         bare = self._environment("bare")
         self.baseline = seconds(lambda: bare.install(self.torch, "jupyterlab"))
         shutil.rmtree(bare.prefix)

@@ -15,7 +15,7 @@ from hpu_magic.advice import fused
 from hpu_magic.estimates.result import Estimate
 from hpu_magic.estimates.tracing.recomputation import layers
 
-LARGEST_BATCH_FACTOR = 64  # larger factors would change the training results
+LARGEST_BATCH_FACTOR = 64  # even larger batches would affect the training results
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ class _FullySharded(StrategyOverHCCL):
     """
 
     strategy_name = FSDP
-    _options_name: str  # name of the attribute with the options of FullyShardedDataParallel
+    _options_name: str  # name of the attribute that contains FullyShardedDataParallel's options
 
     def setup_environment(self) -> None:
         """Acquire the card, connect to the other processes, and create a device mesh of cards.

@@ -38,8 +38,8 @@ class Fp8Magics(CommandMagics):
     def hpu_fp8_quantize(self, line: str) -> QuantizeReport:
         """Quantize a measured model to FP8, and show the error of each layer.
 
-        The first step, %hpu_fp8_measure, must have run in another process. Without --inputs, no
-        errors are shown. Needs neural-compressor-pt and one card. Examples::
+        The first step, %hpu_fp8_measure, must have run in another process. Without --inputs, the
+        errors are not shown. Needs neural-compressor-pt and one card. Examples::
 
             %hpu_fp8_quantize model --inputs batch
             %hpu_fp8_quantize model --inputs batch --scale-method maxabs_pow2 --block lm_head

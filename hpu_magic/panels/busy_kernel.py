@@ -78,7 +78,7 @@ class _ShellChannel:
             await self._kernel.shell_channel_thread_main(frames)
 
     def _poll(self) -> None:
-        """Answer the panels' messages in the kernel's queue; all others keep their positions."""
+        """Answer the panels' messages in the kernel's queue; other messages keep their order."""
         import zmq
 
         if threading.current_thread() is not threading.main_thread():

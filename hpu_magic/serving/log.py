@@ -11,7 +11,7 @@ from hpu_magic.plain_text import printable
 _KEPT = 2000  # lines
 _LAST = 200  # lines that may explain the end of a server that was ready
 _ERROR = re.compile(r"^(?!.*\bWARNING\b).*?(?<![\w.])((?:[\w.]*(?:Error|Exception)|error): .+)")
-# Messages of the plugin, which does not count compilations.
+# The plugin does not count compilations, so these messages are counted instead.
 _WARMUP = re.compile(r"Warmup finished in (\d+) secs")
 _SKIPPED = re.compile(r"Skipping warmup\.\.\.")
 _NEW_SHAPE = re.compile(r"Configuration: (\(.+\)) was not warmed-up!")

@@ -44,7 +44,7 @@ class Selection:
         self._errors = cache(self._errors_without)
 
     def nested(self) -> tuple[dict[str, str], Errors]:
-        """Return the candidate chosen without each family, and the relative errors of all rows."""
+        """For each family, choose a candidate without it; also return the errors of all rows."""
         errors = np.zeros(len(self._batch.jobs))
         chosen = {}
         for family, rows in self._families.items():

@@ -33,7 +33,8 @@ determines stays at its assumed value. If a family has more than six rows for a 
 rows count as six, because their errors are related.
 """
 _HARDWARE = """\
-Published figures (HC and the vendor's network guide). `hardware.py` contains derived figures.
+Figures from the vendor's slides at Hot Chips 2024 (HC) and from its network guide. `hardware.py`
+contains the figures that are derived from them.
 """
 _MEMORY = """\
 Peak memory of one card, and the largest batches that the vendor has used. The fit does not use

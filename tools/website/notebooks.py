@@ -21,7 +21,7 @@ from traitlets.config import Config
 _BUILT = ("labextension", "__pycache__")
 # Number of simultaneous kernels; each kernel uses one thread.
 _TOGETHER = 2
-# The longest notebooks, which start first.
+# The notebooks that take longest, which are started first.
 _LONG = ("before_the_card", "fine_tune", "multi_card", "object_detection")
 # Notebooks that need a package beyond those of the tests; without it, they have no outputs.
 _NEEDED = {"serve": "vllm"}

@@ -103,7 +103,7 @@ def grouped_products(operation: Operation) -> tuple[Product, ...]:
     If there are few rows, some groups are empty, and their matrices are not read.
     """
     left, right = _matrices(operation)
-    if len(left) == len(right) == 2:  # groups along the reduction dimension, as for gradients
+    if len(left) == len(right) == 2:  # the rows to sum over are grouped, as for gradients
         groups, rows, columns = operation.writes[0].shape
         return (Product(groups, rows, columns, -(-left[1] // groups)),)
     groups = left[0] if len(left) == 3 else right[0]

@@ -89,8 +89,8 @@ class Logged:
             names = [results._forked_name(each, False)[1] for each in results.values()]
             if name == validation_loss(names):
                 on_bar = True
-                # If the training step does not log the loss, the validation loss may have a longer
-                # name.
+                # Show the validation loss next to the returned loss if the training step does not
+                # log a loss with the same name.
                 if chart not in self._curves.metrics and self._loss is not None:
                     chart = LOSS
         return self._curves.follow(name, chart, stage, every, on_bar=on_bar)

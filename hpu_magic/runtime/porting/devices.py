@@ -321,7 +321,7 @@ class Devices:
             yield COMPARED
 
     def _compared_with(self, text: Text, node: ast.expr, deep: int = 3) -> str:
-        """Return the use in a comparison with an expression, or "" if it is not a device."""
+        """Return the use of a string that is compared with `node`; "" if `node` is not a device."""
         node = _bare(node)
         if isinstance(node, ast.Attribute) and node.attr == "type":
             return _TYPE

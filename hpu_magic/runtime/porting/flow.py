@@ -210,7 +210,7 @@ class Flow:
                 names += self._names.made(each)
 
     def _displayed(self, node: ast.expr, parent: ast.expr, path: Path) -> Iterator[Carrier]:
-        """Follow an element of a list, tuple or set display, which an assignment may unpack."""
+        """Follow an element of a list, tuple or set literal, which an assignment may unpack."""
         above = self._names.parents.get(parent)
         elements = getattr(parent, "elts", [])
         before = elements[: elements.index(node)][-1:]

@@ -16,7 +16,7 @@ class Value(NamedTuple):
     """One output of an operator for a batch, on the host."""
 
     data: Any  # a tensor in PyTorch's order of dimensions, or a list of encoded images
-    interleaved: bool = False  # whether the last dimension of a batch of images is the color
+    interleaved: bool = False  # whether the colors are the last dimension of a batch of images
 
 
 @dataclass(frozen=True)
