@@ -89,8 +89,7 @@ class Logged:
             names = [results._forked_name(each, False)[1] for each in results.values()]
             if name == validation_loss(names):
                 on_bar = True
-                # Show the validation loss next to the returned loss if the training step does not
-                # log a loss with the same name.
+                # If no training value with this name is logged, use the chart of the returned loss.
                 if chart not in self._curves.metrics and self._loss is not None:
                     chart = LOSS
         return self._curves.follow(name, chart, stage, every, on_bar=on_bar)
