@@ -55,9 +55,9 @@ def _native_dropout(x: torch.Tensor, p: float, train: bool | None) -> Any:
         return x.clone(), torch.ones_like(x, dtype=torch.bool)
     if p == 1:
         return torch.zeros_like(x), torch.zeros_like(x, dtype=torch.bool)
-    # The mask is the scaled noise, so that forward and backward are a single multiplication each,
-    # as in eager mode. Random numbers are drawn in the same order as in eager mode, so that a given
-    # seed drops the same elements.
+    # The mask is the scaled noise. The forward and the backward pass therefore each need a single
+    # multiplication, as in eager mode. Random numbers are drawn in the same order as in eager mode,
+    # so that a given seed drops the same elements.
     order = list(range(x.dim()))
     if _is_drawn_in_memory_order():
         order.sort(key=x.stride, reverse=True)
