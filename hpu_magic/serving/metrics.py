@@ -36,7 +36,7 @@ class ServerSample:
 
 
 def parse(text: str, time: float) -> ServerSample:
-    """Parse the text of the ``/metrics`` endpoint, and add up the values of several engines."""
+    """Parse the output of the ``/metrics`` endpoint, and add up the values of several engines."""
     from prometheus_client.parser import text_string_to_metric_families
 
     totals: dict[str, list[float]] = defaultdict(list)

@@ -90,7 +90,7 @@ class ReadImageDatasetFromDir(_SampleReader):
     format : str
         ``"jpg"`` or ``"JPEG"`` in any case; both read ``.jpg`` and ``.jpeg`` (an assumption).
     file_list, class_list, file_classes : sequences of str
-        Used instead of `dir`: the paths, the names of the classes, and the class of each path.
+        Used instead of `dir`: the paths, the class names, and the class of each path.
     num_slices, slice_index : int
         Number of readers that share the files, and the index of this one.
     shuffle : bool
