@@ -119,7 +119,12 @@ def _arguments_of(observation: Observation) -> dict[str, Any]:
     arguments: dict[str, Any] = {}
     if observation.mode is not None:
         arguments["mode"] = observation.mode
-    if settings.precision in _DTYPES:
+    if settings.deepspeed is not None:
+        # The number of cards and the other batch sizes determine the size of the entire batch.
+        arguments["deepspeed"] = {
+            name: value for name, value in settings.deepspeed.items() if name != "train_batch_size"
+        }
+    elif settings.precision in _DTYPES:
         arguments["dtype"] = _DTYPES[settings.precision]
     if settings.optimizer is not None and settings.optimizer.lower() in _OPTIMIZERS:
         arguments["optimizer"] = settings.optimizer.lower()

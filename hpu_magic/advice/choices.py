@@ -33,18 +33,25 @@ class Choice:
     remark: str = ""  # additional information, as a sentence
 
 
-def choices(model: nn.Module, base: Estimate, name: str, framework: str | None) -> Iterator[Choice]:
+def choices(
+    model: nn.Module,
+    base: Estimate,
+    name: str,
+    framework: str | None,
+    deepspeed: Mapping[str, Any] | None = None,
+) -> Iterator[Choice]:
     """Yield the alternatives to the current step, except for other batch sizes.
 
     ``name`` is the model's name in the user's code, in the dotted form that magics accept.
-    ``framework`` is the framework used for training, ``lightning`` or ``transformers``, if any.
+    ``framework`` is the framework used for training, ``lightning`` or ``transformers``, if any, and
+    ``deepspeed`` is DeepSpeed's configuration if the step uses DeepSpeed.
     """
     code = as_code(name)
-    yield from _precisions(base, name, framework)
+    yield from _precisions(base, name, framework, deepspeed)
     yield from _modes(base, name)
     yield from _optimizers(base, code)
     yield from _recomputations(model, base, code)
-    yield from _layouts(base, code)
+    yield from _layouts(base, code) if deepspeed is None else _stages(base, deepspeed)
     yield from _operators(model, base, code)
 
 
@@ -68,9 +75,15 @@ def of_batch(size: int | str, base: Estimate, framework: str | None) -> Choice:
     )
 
 
-def _precisions(base: Estimate, name: str, framework: str | None) -> Iterator[Choice]:
+def _precisions(
+    base: Estimate, name: str, framework: str | None, deepspeed: Mapping[str, Any] | None
+) -> Iterator[Choice]:
     if base.options.dtype == "fp32":
         change, command, by_hand = _AUTOCAST, "%hpu_autocast on", ""
+        arguments: dict[str, Any] = {"dtype": "bf16-mixed"}
+        if deepspeed is not None:
+            change, command, by_hand = _BF16["deepspeed"], "", _CONFIGURED
+            arguments = {"deepspeed": {**deepspeed, "bf16": {"enabled": True}}}
         if framework is not None:
             change, command = _BF16[framework], ""
             by_hand = "a Trainer's precision is set when it is created"
@@ -78,7 +91,7 @@ def _precisions(base: Estimate, name: str, framework: str | None) -> Iterator[Ch
             "precision",
             "Use mixed precision with bfloat16",
             change,
-            {"dtype": "bf16-mixed"},
+            arguments,
             command,
             by_hand,
         )
@@ -98,9 +111,11 @@ def _precisions(base: Estimate, name: str, framework: str | None) -> Iterator[Ch
 _AUTOCAST = """with torch.autocast("hpu", dtype=torch.bfloat16):
     loss = step(batch)"""
 _BF16 = {
+    "deepspeed": 'config["bf16"] = {"enabled": True}  # in DeepSpeed\'s configuration',
     "lightning": 'trainer = Trainer(..., precision="bf16-mixed")',
     "transformers": "args = TrainingArguments(..., bf16=True)",
 }
+_CONFIGURED = "DeepSpeed reads its configuration when training starts"
 _FP8_TRAINING = """import habana_frameworks.torch.hpex.experimental.transformer_engine as te
 # replace nn.Linear with te.Linear
 with te.fp8_autocast(enabled=True):
@@ -271,6 +286,22 @@ def _layouts(base: Estimate, name: str) -> Iterator[Choice]:
                 {"cards": cards, "parallel": parallel},
                 by_hand="it requires changes to the script that runs on all cards",
                 remark=_WIDE if parallel in ("zero1", "zero2") and narrow else "",
+            )
+
+
+def _stages(base: Estimate, deepspeed: Mapping[str, Any]) -> Iterator[Choice]:
+    """Yield the other ZeRO stages of a step that uses DeepSpeed."""
+    if base.layout.cards == 1:
+        return
+    for stage, (title, _) in enumerate(_STAGES.values()):
+        if stage != base.layout.zero:
+            zero = {**(deepspeed.get("zero_optimization") or {}), "stage": stage}
+            yield Choice(
+                "layout",
+                title,
+                f'config["zero_optimization"]["stage"] = {stage}  # in DeepSpeed\'s configuration',
+                {"deepspeed": {**deepspeed, "zero_optimization": zero}},
+                by_hand=_CONFIGURED,
             )
 
 

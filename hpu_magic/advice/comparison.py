@@ -14,6 +14,7 @@ from hpu_magic import units
 from hpu_magic.advice.choices import LARGEST_BATCH_FACTOR, Choice, as_code, choices, of_batch
 from hpu_magic.advice.suggestion import Gain, Suggestion, estimated
 from hpu_magic.estimates.calls import call_of, uncompiled
+from hpu_magic.estimates.deepspeed.configuration import Configuration, loaded, read
 from hpu_magic.estimates.errors import EstimateError
 from hpu_magic.estimates.estimate import estimate
 from hpu_magic.estimates.layout import parse
@@ -45,13 +46,24 @@ class Comparison:
         own = inspect.signature(estimate).parameters
         self._named = {name: value for name, value in arguments.items() if name not in own}
         self.base = estimate(model, *inputs, **arguments)
+        self._deepspeed: Mapping[str, Any] | None = None
+        self._configuration: Configuration | None = None
+        if arguments.get("deepspeed") is not None:
+            self._deepspeed = loaded(arguments["deepspeed"])
+            base = self.base
+            self._configuration = read(
+                self._deepspeed,
+                self._model,
+                cards=base.layout.cards,
+                accumulate=base.options.accumulate,
+            )
         # The alternatives are estimated for the uncompiled model.
         self._arguments["mode"] = self.base.options.mode
 
     def suggestions(self, name: str, framework: str | None) -> Iterator[Suggestion]:
         """Yield changes that are useful or necessary; see `choices` for the arguments."""
         groups: dict[str, list[_Estimated]] = {}
-        for choice in choices(self._model, self.base, name, framework):
+        for choice in choices(self._model, self.base, name, framework, self._deepspeed):
             found = self._with(choice)
             if found is not None and self._gains(found):
                 groups.setdefault(choice.group, []).append(_Estimated(choice, found))
@@ -89,7 +101,10 @@ class Comparison:
         options = base.options if mode is None else replace(base.options, mode=mode)
         layout = base.layout if cards is None else parse(cards, parallel)
         call = call_of(self._model, self._inputs, self._named, train=options.train)
-        return StepEstimator(self._model, call, options, base.card, layout).of(base.program)
+        estimator = StepEstimator(
+            self._model, call, options, base.card, layout, self._configuration
+        )
+        return estimator.of(base.program)
 
     def _gains(self, found: Estimate) -> bool:
         if not self.base.fits:
@@ -156,6 +171,8 @@ class Comparison:
         """Suggest larger buckets for the gradient exchange; estimates do not model their effect."""
         base = self.base
         if base.layout.data == 1 or base.layout.zero or not base.options.train:
+            return
+        if self._deepspeed is not None:  # it has its own buckets
             return
         share = base.prices.exchange / base.seconds
         if share < 1 - 1 / _LEAST:

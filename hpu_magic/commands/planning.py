@@ -327,6 +327,7 @@ def advise(
     accumulate: int | None = None,
     batch: Batch | None = None,
     loss: Loss = None,
+    deepspeed: DeepSpeed = None,
 ) -> Advice:
     """List changes that make a step faster or make it fit on a card, sorted by gain.
 
@@ -367,6 +368,8 @@ def advise(
         Batch size per card; the default is that of the inputs.
     loss : callable, optional
         Computes the loss from the output; the default is the output's ``loss``, or its sum.
+    deepspeed : dict or path, optional
+        DeepSpeed's configuration, as in estimate; the default is that of the fit.
 
     Returns
     -------
@@ -382,7 +385,7 @@ def advise(
 
     arguments: dict[str, Any] = {"cards": cards, "parallel": parallel, "mode": mode, "dtype": dtype}
     arguments |= {"checkpointing": checkpointing, "accumulate": accumulate}
-    arguments |= {"batch": batch, "loss": loss}
+    arguments |= {"batch": batch, "loss": loss, "deepspeed": deepspeed}
     chosen = {name: value for name, value in arguments.items() if value is not None}
     if optimizer is not None:
         chosen["optimizer"] = _optimizer(optimizer)

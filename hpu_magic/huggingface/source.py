@@ -106,6 +106,7 @@ class TrainerSource:
             optimizer=optimizer_name(self._trainer.optimizer),
             loader=loader_settings(self._trainer.callback_handler.train_dataloader),
             framework="transformers",
+            deepspeed=getattr(getattr(args, "hf_deepspeed_config", None), "config", None),
         )
 
     @contextmanager

@@ -396,6 +396,36 @@ def test_layouts_with_deepspeeds_memory_have_a_remark():
     }
 
 
+DEEPSPEED = {
+    "train_batch_size": 32,
+    "train_micro_batch_size_per_gpu": 4,
+    "optimizer": {"type": "AdamW"},
+    "zero_optimization": {"stage": 3, "reduce_bucket_size": 1000},
+}
+
+
+def test_advice_on_a_fit_with_deepspeed_changes_its_configuration():
+    settings = FitSettings("32-true", 1, "AdamW", framework="lightning", deepspeed=DEEPSPEED)
+    seen = replace(FIT, settings=settings, ranks=2)
+    advice = advise(layers(), X, observed=result_of(seen))
+    assert advice.subject.endswith("on 2 x gaudi2 (eager mode, fp32, batch 4, fusedadamw, zero3)")
+    changes = {each.title: each.change for each in advice}
+    assert changes["Keep the whole model on each card"] == (
+        'config["zero_optimization"]["stage"] = 0  # in DeepSpeed\'s configuration'
+    )
+    assert not any(
+        "Distributed" in change or "fully_shard" in change for change in changes.values()
+    )
+
+
+def test_advice_keeps_the_memory_of_deepspeed_in_another_mode():
+    model = layers()
+    buckets = {"zero_optimization": {"stage": 2, "reduce_bucket_size": 10**9}}
+    advice = advise(model, X, cards=2, deepspeed=buckets, mode="eager")
+    compiled = next(each for each in advice if each.title == "Compile the model")
+    assert abs(compiled.saves) < 10**9
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -123,6 +123,9 @@ def test_training_is_shown_and_survives_an_error(notebook, tmp_path, code, kind)
     rows = re.findall(r"^  (\d) +HPU (\d) .* 8 ", output.ranks, re.MULTILINE)
     assert rows == [("0", "0"), ("1", "1")], output.ranks
     assert result_of(notebook) == "finished 8"
+    if kind == "Fit":
+        stage = "result.observed.settings.deepspeed['zero_optimization']['stage']"
+        assert printed(notebook, stage) == "2"
 
     below = notebook.run("%%hpu_workers\nresult = None\nending = 'error'\nrun()")
     assert below.error.endswith(
@@ -143,5 +146,10 @@ def test_training_does_not_survive_a_killed_rank(notebook):
 
 def result_of(notebook):
     """Return the outcome and steps that all ranks have recorded."""
-    (shown,) = notebook.run("%%hpu_workers\nprint(result.outcome, result.steps)").texts
-    return shown.removeprefix("ranks 0 and 1\n  ")
+    return printed(notebook, "result.outcome, result.steps")
+
+
+def printed(notebook, values):
+    """Return what all ranks print."""
+    (shown,) = notebook.run(f"%%hpu_workers\nprint({values})").texts
+    return shown.removeprefix("ranks 0 and 1\n  ").rstrip()

@@ -124,7 +124,7 @@ def read(source: object, model: nn.Module, *, cards: int, accumulate: int = 1) -
 
     Raises `EstimateError` if the file cannot be read, or if a value is invalid or not supported.
     """
-    found = _loaded(source)
+    found = loaded(source)
     _check_removed(found)
     zero = _zero(found)
     stage = zero.get("stage", 0)
@@ -213,7 +213,11 @@ def _sizes(found: Mapping[str, Any], zero: Mapping[str, Any], model: nn.Module) 
     return sizes
 
 
-def _loaded(source: object) -> Mapping[str, Any]:
+def loaded(source: object) -> Mapping[str, Any]:
+    """Return the content of a configuration, a dict or a JSON file, without checking values.
+
+    Raises `EstimateError` if the file cannot be read.
+    """
     if isinstance(source, Mapping):
         return source
     if not isinstance(source, str | os.PathLike):

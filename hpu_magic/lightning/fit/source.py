@@ -80,6 +80,7 @@ class LightningSource:
             optimizer=optimizer_name(trainer.optimizers),
             loader=loader_settings(trainer.train_dataloader),
             framework="lightning",
+            deepspeed=_deepspeed(trainer.strategy),
         )
 
     @contextmanager
@@ -112,6 +113,12 @@ class LightningSource:
             isinstance(error, SystemExit | NameError)
             and isinstance(error.__context__, KeyboardInterrupt)
         )
+
+
+def _deepspeed(strategy: Any) -> dict[str, Any] | None:
+    """Return DeepSpeed's configuration if the strategy trains with DeepSpeed."""
+    name = getattr(strategy, "strategy_name", None) or ""
+    return strategy.config if "deepspeed" in name else None
 
 
 def _is_one_number(value: Any) -> bool:

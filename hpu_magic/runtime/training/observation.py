@@ -39,6 +39,8 @@ class FitSettings:
     loader: LoaderSettings | None = None
     framework: str | None = None
     """``lightning`` or ``transformers``; None for a plain loop."""
+    deepspeed: Mapping[str, Any] | None = None
+    """DeepSpeed's configuration, if it is known that the fit uses DeepSpeed."""
 
 
 @dataclass(frozen=True)
