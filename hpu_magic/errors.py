@@ -31,6 +31,14 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     return f"did you mean {' or '.join(repr(name) for name in close)}?" if close else ""
 
 
+def failed_to_write(message: str) -> bool:
+    """Return whether the message of an error is PyTorch's about a file that cannot be written."""
+    return _NOT_WRITTEN.search(message) is not None
+
+
+_NOT_WRITTEN = re.compile(r"iostream error|PytorchStreamWriter failed|unexpected pos \d+ vs \d+")
+
+
 def choice(value: object, choices: Collection[str]) -> str | None:
     """Return the choice for a value, such as ``gaudi2`` for "Gaudi 2" or ``bf16`` for a dtype.
 

@@ -7,13 +7,16 @@ strategy is created.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from hpu_magic.errors import HPUError
+from hpu_magic import units
+from hpu_magic.errors import HPUError, failed_to_write
 from hpu_magic.lightning import fp8
 from hpu_magic.lightning.fp8_conversion import FP8Conversion
 from hpu_magic.lightning.parallel import FabricOverHCCL, StrategyOverHCCL, TrainerOverHCCL
@@ -147,6 +150,11 @@ class TrainerDeepSpeedBase(TrainerOverHCCL, _DeepSpeed):  # noqa: D101 (below)
     __doc__ = _DeepSpeed.__doc__
     _precision_name = "precision_plugin"
 
+    def save_checkpoint(self, checkpoint: Any, filepath: Any, *args: Any, **kwargs: Any) -> None:
+        """Save the states of training; see `_writing` for errors."""
+        with _writing(filepath):
+            super().save_checkpoint(checkpoint, filepath, *args, **kwargs)  # type: ignore[misc]
+
     def _initialize_deepspeed_inference(self, model: Any) -> None:
         super()._initialize_deepspeed_inference(model)  # type: ignore[misc]
         sharded = self.deepspeed_engine.optimizer  # type: ignore[attr-defined]
@@ -160,10 +168,32 @@ class FabricDeepSpeedBase(FabricOverHCCL, _DeepSpeed):  # noqa: D101 (below)
     __doc__ = _DeepSpeed.__doc__
     _precision_name = "precision"
 
+    def save_checkpoint(self, path: Any, *args: Any, **kwargs: Any) -> None:
+        """Save the states of training; see `_writing` for errors."""
+        with _writing(path):
+            super().save_checkpoint(path, *args, **kwargs)  # type: ignore[misc]
+
     def _set_up_device(self) -> None:
         super()._set_up_device()
         self._format_config()
         self._config_initialized = True
+
+
+@contextmanager
+def _writing(checkpoint: Any) -> Iterator[None]:
+    """Raise an error that names the disk if PyTorch cannot write a file of a checkpoint."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not failed_to_write(str(error)):
+            raise
+        path = Path(checkpoint).absolute()
+        folder = next(each for each in (path, *path.parents) if each.exists())
+        free = units.size(shutil.disk_usage(folder).free)
+        raise HPUError(
+            f"The checkpoint {str(checkpoint)!r} cannot be written, and its disk has {free} left: "
+            "free space on the disk, or save to another folder."
+        ) from error
 
 
 def _refuse_disk(config: Mapping[str, Any]) -> None:

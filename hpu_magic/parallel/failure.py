@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hpu_magic.errors import HPUError
+from hpu_magic.errors import HPUError, failed_to_write
 from hpu_magic.parallel.output import named
 
 _COLORS = re.compile(r"\x1b\[[\d;]*m")
@@ -30,6 +30,8 @@ class RankFailure:
         # The complete message is in the traceback, which is printed above this sentence.
         lines = (line.strip() for line in _COLORS.sub("", self.message).splitlines())
         first = _IN_CELL.sub(r"(\1 of the cell)", next(filter(None, lines), ""))
+        if failed_to_write(first):
+            first = f"{first} (PyTorch cannot write a file; its disk may be full)"
         return f"raised {self.name}: {first}" if first else f"raised {self.name}"
 
 

@@ -1,7 +1,9 @@
 """Functions for ranks: fits with DeepSpeed on several cards, compared with replicas."""
 
 import os
+import resource
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import torch.distributed as dist
 from fits_of_ranks import Net, check_same, loader, plain_loader, trainer
 from torch import nn
 
+import hpu_magic
 import hpu_magic.lightning as plugins
 
 EPOCHS = 5  # of 4 steps
@@ -70,7 +73,7 @@ def names(folder: str) -> list[tuple[str, Any]]:
     return found
 
 
-def checkpoints(stage: int, folder: str) -> list[str]:
+def checkpoints(stage: int, folder: str) -> tuple[list[str], str]:
     """Resume a fit from its folder of shards, consolidate the shards, and evaluate them."""
     from lightning.pytorch.utilities.deepspeed import convert_zero_checkpoint_to_fp32_state_dict
 
@@ -97,7 +100,21 @@ def checkpoints(stage: int, folder: str) -> list[str]:
     )
     expected = float(reference.callback_metrics["val_loss"])
     assert abs(measured["val_loss"] - expected) < 1e-5
-    return sorted(os.listdir(Path(end, "checkpoint")))
+    files = sorted(os.listdir(Path(end, "checkpoint")))
+    return files, error_on_full_disk(second.save_checkpoint, folder)
+
+
+def error_on_full_disk(save: Callable[[str], None], folder: str) -> str:
+    """Return the error of saving a checkpoint if files cannot become larger than 1000 bytes."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        save(os.path.join(folder, "full"))
+    except hpu_magic.HPUError as error:
+        return str(error)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    return ""
 
 
 def fp8_layers() -> list[str]:
@@ -133,8 +150,8 @@ def refusal_of_another_precision() -> str:
     return "nothing was raised"
 
 
-def fabric_loop(stage: int, folder: str):
-    """Train with Fabric, save and load; compare with replicas."""
+def fabric_loop(stage: int, folder: str) -> str:
+    """Train with Fabric, save and load; compare with replicas; return the error of a full disk."""
     import hpu_magic.lightning.fabric as of_fabric
 
     losses: dict[str, list[float]] = {}
@@ -168,6 +185,7 @@ def fabric_loop(stage: int, folder: str):
     run.load(folder, state)
     assert state["step"] == 20
     torch.testing.assert_close(model(inputs).cpu(), before.cpu())
+    return error_on_full_disk(lambda path: run.save(path, state), folder)
 
 
 def command_line(config: str) -> tuple[str, int, str, int]:

@@ -8,6 +8,10 @@ from ranks import Named, Server
 from steps import QUIET
 
 HERE = Path(__file__).parent
+FULL = re.compile(
+    r"The checkpoint '.*/full' cannot be written, and its disk has .*B left: free space on the "
+    r"disk, or save to another folder\."
+)
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +49,9 @@ def test_strategies_are_selected_by_name_and_by_file(pair, tmp_path):
 
 @pytest.mark.parametrize("stage", [2, 3])
 def test_checkpoints_are_resumed_and_consolidated(pair, tmp_path, stage):
-    files, _ = pair(fit("checkpoints"), stage, str(tmp_path))
-    assert len([name for name in files if name.endswith("optim_states.pt")]) == 2
+    for files, error in pair(fit("checkpoints"), stage, str(tmp_path)):
+        assert len([name for name in files if name.endswith("optim_states.pt")]) == 2
+        assert FULL.fullmatch(error), error
 
 
 def test_layers_train_in_fp8(pair):
@@ -56,7 +61,8 @@ def test_layers_train_in_fp8(pair):
 
 @pytest.mark.parametrize("stage", [1, 3])
 def test_fabric_loops_have_the_losses_of_replicas(pair, tmp_path, stage):
-    pair(fit("fabric_loop"), stage, str(tmp_path / "saved"))
+    for error in pair(fit("fabric_loop"), stage, str(tmp_path / "saved")):
+        assert FULL.fullmatch(error), error
 
 
 CONFIG = """

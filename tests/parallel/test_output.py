@@ -1,6 +1,9 @@
 """Output of ranks: names, lines, tables and errors."""
 
+import resource
+
 import pytest
+import torch
 
 from hpu_magic.errors import HPUError
 from hpu_magic.panels.rank_table import RanksView, RankTable
@@ -141,3 +144,15 @@ def test_sent_variables_keep_shared_objects():
 def test_variable_that_cannot_be_sent_is_named():
     with pytest.raises(HPUError, match=r"^b \(a generator\) cannot be sent to another process"):
         transfer.pack({"a": 1, "b": (each for each in ())}, "cpu")
+
+
+def test_file_that_cannot_be_written_names_the_disk(tmp_path):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(RuntimeError) as full:
+            torch.save(torch.ones(10_000), tmp_path / "weights.pt")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    error = RanksFailedError({1: RankFailure("RuntimeError", str(full.value), "")})
+    assert str(error).endswith("(PyTorch cannot write a file; its disk may be full).")
