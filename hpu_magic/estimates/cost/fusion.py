@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from hpu_magic.estimates.cost.work import Kind, touched
-from hpu_magic.estimates.tracing.program import NEVER, Operand, Program
+from hpu_magic.estimates.tracing.program import NEVER, Operand, Phase, Program
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +17,8 @@ class Traffic:
     """Operands that are read from or written to memory."""
     spared: tuple[Operand, ...] = ()
     """Operands that stay on the die if the compiler fuses as much as possible."""
-    begins: bool = False
-    """Whether the operation is the first one in a kernel."""
+    kernels: int = 0
+    """Number of kernels in which the operation is the first one, over all its runs."""
 
 
 def traffic(program: Program, kinds: Sequence[Kind], *, fused: bool) -> Iterator[Traffic]:
@@ -34,21 +34,26 @@ def traffic(program: Program, kinds: Sequence[Kind], *, fused: bool) -> Iterator
                 yield Traffic()
             else:
                 reads, writes = touched(operation, kind)
-                yield Traffic(_distinct(reads, program) + _distinct(writes, program), begins=True)
+                operands = _distinct(reads, program) + _distinct(writes, program)
+                yield Traffic(operands, kernels=operation.times)
         return
-    kernels = _kernels(kinds)
+    kernels = _kernels(program, kinds)
     uses = _last_kernels(program, kernels)
     here: set[int] = set()
-    running = -1
+    running, before = -1, None
     for number, (operation, kind) in enumerate(zip(program.operations, kinds, strict=True)):
         if kind is Kind.NOTHING:
             yield Traffic()
             continue
         kernel = kernels[number]
-        begins = kernel != running
-        if begins:
+        kernels_begun = 0
+        if kernel != running:
             here.clear()
             running = kernel
+            # Runs for other tensors follow immediately, so their vector operations are fused.
+            repeated = before is not None and before.times == operation.times
+            kernels_begun = operation.times if repeated or kind is not Kind.VECTOR else 1
+        before = operation
         reads, writes = touched(operation, kind)
         moved: list[Operand] = []
         spared: list[Operand] = []
@@ -58,7 +63,7 @@ def traffic(program: Program, kinds: Sequence[Kind], *, fused: bool) -> Iterator
             last = uses.get(operand.storage, kernel)
             (spared if last == kernel else moved).append(operand)
         here.update(operand.storage for operand in (*operation.reads, *operation.writes))
-        yield Traffic(tuple(moved), tuple(spared), begins)
+        yield Traffic(tuple(moved), tuple(spared), kernels_begun)
 
 
 def _distinct(operands: tuple[Operand, ...], program: Program) -> tuple[Operand, ...]:
@@ -73,10 +78,15 @@ def _distinct(operands: tuple[Operand, ...], program: Program) -> tuple[Operand,
     return tuple(found.values())
 
 
-def _kernels(kinds: Sequence[Kind]) -> list[int]:
-    """Return the kernel number of each operation; a view is part of the preceding kernel."""
-    numbers, kernel, open_for_more = [], -1, False
-    for kind in kinds:
+def _kernels(program: Program, kinds: Sequence[Kind]) -> list[int]:
+    """Return the kernel number of each operation; a view is part of the preceding kernel.
+
+    The optimizer runs in a separate graph, so no kernel contains operations of both graphs.
+    """
+    numbers, kernel, open_for_more, in_optimizer = [], -1, False, False
+    for operation, kind in zip(program.operations, kinds, strict=True):
+        if in_optimizer != (operation.phase is Phase.OPTIMIZER):
+            in_optimizer, open_for_more = not in_optimizer, False
         if kind is not Kind.NOTHING:
             if kind is not Kind.VECTOR or not open_for_more:
                 kernel += 1

@@ -107,7 +107,7 @@ class _Reader:
             found = next(moved)
             share = sharding.share(operation, work)
             sizes = [self._size(each, share) for each in (found.moved, found.spared)]
-            rows.append(self._row(number, operation, share, sizes, found.begins))
+            rows.append(self._row(number, operation, share, sizes, found.kernels))
         sharding.check_layers()
         table = np.array(rows, dtype=np.float64).reshape(len(rows), len(fields(Operations))).T
         each = np.array(self._products, dtype=np.float64).reshape(len(self._products), 6).T
@@ -132,7 +132,7 @@ class _Reader:
         operation: Operation,
         share: Share,
         sizes: list[float],
-        begins: bool,
+        kernels: int,
     ) -> tuple[float, ...]:
         work, times = share.work, operation.times
         if work.kind is Kind.NOTHING:
@@ -166,7 +166,7 @@ class _Reader:
             work.between * times,
             share.reduced * times,
             times,
-            times * (begins and not self._prefetched(operation, work)),
+            0 if self._prefetched(operation, work) else kernels,
             optimizer,
         )
 

@@ -73,8 +73,15 @@ _REARRANGING = {"clone", "roll", "flip", "constant_pad_nd"}
 _NOTHING = {"detach", "lift_fresh", "alias", "empty", "empty_like", "empty_strided", "new_empty"}
 _NOTHING |= {"_local_scalar_dense", "_assert_async", "_assert_scalar", "sym_size", "_reshape_alias"}
 _GATHER = {"embedding", "index", "index_select", "gather", "take", "embedding_dense_backward"}
-_GATHER |= {"index_put", "_unsafe_index", "_unsafe_index_put", "scatter", "scatter_add"}
-_GATHER |= {"index_add", "index_copy", "select_scatter", "slice_scatter", "nll_loss_forward"}
+_GATHER |= {"index_put", "_index_put_impl", "_unsafe_index", "_unsafe_index_put", "scatter"}
+_GATHER |= {
+    "scatter_add",
+    "index_add",
+    "index_copy",
+    "select_scatter",
+    "slice_scatter",
+    "nll_loss_forward",
+}
 _GATHER |= {"_embedding_bag", "_embedding_bag_forward_only", "scatter_reduce", "index_fill"}
 # Operators that use only the shapes of all operands, or only the shape of the second operand.
 _SHAPES = {"zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like"}
