@@ -517,17 +517,56 @@ def measured(case, *, lazy):
     """Return the memory of the second of two steps on the simulated card, in bytes."""
     gc.collect()
     before = torch.hpu.memory_allocated()
+    figures: dict[str, int] = {}
+
+    def note(when):
+        figures[when] = torch.hpu.memory_allocated() - before
+
+    step = step_of(case, lazy=lazy, note=note)
+    step()
+    mark(lazy=lazy)
+    gc.collect()
+    torch.hpu.reset_peak_memory_stats()
+    step()
+    figures["peak"] = torch.hpu.max_memory_allocated() - before
+    if lazy:
+        figures.pop("after_forward", None)
+    return figures
+
+
+def measured_seconds(case, *, lazy):
+    """Return the time of the third step according to the simulated card's clock."""
+    from hpu_magic.simulator import card_time
+
+    step = step_of(case, lazy=lazy)
+    card_time.start()
+    try:
+        for _ in range(2):
+            step()
+        torch.hpu.synchronize()
+        before = card_time.read()
+        step()
+        torch.hpu.synchronize()
+        after = card_time.read()
+    finally:
+        card_time.stop()
+    assert after.unpriced == {}, card_time.price_error()
+    return after.card - before.card
+
+
+def mark(*, lazy):
+    if lazy:
+        import habana_frameworks.torch.core as htcore
+
+        htcore.mark_step()
+
+
+def step_of(case, *, lazy, note=lambda when: None):
+    """Return a function that runs a step, and calls `note` after the passes."""
     torch.manual_seed(0)
     model = case.model().train(case.train).to("hpu")
     args, kwargs = tree_map_only(torch.Tensor, lambda value: value.to("hpu"), case.batch())
     optimizer = case.optimizer(model.parameters()) if case.optimizer else None
-    figures: dict[str, int] = {}
-
-    def mark():
-        if lazy:
-            import habana_frameworks.torch.core as htcore
-
-            htcore.mark_step()
 
     def forward():
         on = case.autocast is not None
@@ -537,49 +576,57 @@ def measured(case, *, lazy):
     def infer():
         with torch.no_grad():
             output = forward()  # like callers, keep the output
-            mark()
+            mark(lazy=lazy)
             del output
 
     def train():
         assert optimizer is not None
         for _ in range(2 if case.accumulating else 1):
             loss = (case.loss or default_loss)(forward())
-            if not lazy:
-                figures["after_forward"] = torch.hpu.memory_allocated() - before
+            note("after_forward")
             loss.backward()
-            mark()
-        figures["after_backward"] = torch.hpu.memory_allocated() - before
+            mark(lazy=lazy)
+        note("after_backward")
         optimizer.step()
-        mark()
-        optimizer.zero_grad()
+        mark(lazy=lazy)
+        model.zero_grad()  # an optimizer may have only some of the parameters
 
-    step = train if optimizer else infer
-    step()
-    mark()
-    gc.collect()
-    torch.hpu.reset_peak_memory_stats()
-    step()
-    figures["peak"] = torch.hpu.max_memory_allocated() - before
-    return figures
+    return train if optimizer else infer
 
 
-def estimated(case, *, lazy):
-    """Return the same figures, estimated from a trace."""
-    from hpu_magic.estimates.memory import peak
+def traced(case, loss=None):
+    """Return the program of a step."""
     from hpu_magic.estimates.tracing.optimizers import maker
-    from hpu_magic.estimates.tracing.program import Role
     from hpu_magic.estimates.tracing.step import StepOptions, trace_step
 
     args, kwargs = case.batch()
-    model = case.model()
+    model = case.model().train(case.train)
     options = StepOptions(
         train=case.train,
         autocast=case.autocast,
         optimizer=maker(case.optimizer(model.parameters()) if case.optimizer else None),
-        loss=case.loss,
+        loss=case.loss or loss,
         accumulating=case.accumulating,
     )
-    program = trace_step(model, args, kwargs, options)
+    return trace_step(model, args, kwargs, options)
+
+
+def estimated_seconds(case, *, lazy):
+    """Return the estimated time of a step."""
+    from hpu_magic.estimates.cost.pricing import price
+
+    accumulate = 2 if case.accumulating else 1
+    mode = "lazy" if lazy else "eager"
+    program = traced(case, default_loss)
+    return price(program, "gaudi2", mode=mode, accumulate=accumulate).seconds
+
+
+def estimated(case, *, lazy):
+    """Return the same figures as `measured`, estimated from a trace."""
+    from hpu_magic.estimates.memory import peak
+    from hpu_magic.estimates.tracing.program import Role
+
+    program = traced(case)
     figures = {"peak": peak(program, recorded=lazy).bytes}
     if case.train and not lazy:
         states = program.of_role(Role.WEIGHTS) + program.of_role(Role.OPTIMIZER)

@@ -39,6 +39,8 @@ class Generation:
     """Unidirectional bandwidth of the links between two cards of a machine, in bytes/s."""
     scale_out_bandwidth: float
     """Unidirectional bandwidth of a card's links to other machines, in bytes/s."""
+    host_bandwidth: float
+    """Peak bandwidth of copies from or to the host in one direction, in bytes/s."""
     cards_per_machine: int = 8
 
     @property
@@ -47,12 +49,13 @@ class Generation:
         return "fp8" in self.matrix_flops
 
 
-# The peak rates, memory sizes, bandwidths and links are from "Intel Gaudi 3" at Hot Chips 2024 and
-# the vendor's page "Network Configuration". The memory limits are reported by `memory_stats` since
-# release 1.17 on Gaudi2 (94.62 GiB) and by later releases on Gaudi (29.47 GiB) and Gaudi3 (126.5
-# GiB). A vector processor has 128 bf16 lanes, each with one multiplication and one addition per
-# cycle. Gaudi2 has 24 vector processors at 1.65 GHz, and Gaudi3 has 64 at 1.75 GHz. The float32
-# peak of the matrix engines is not published; a quarter of the bf16 peak is assumed.
+# The peak rates, memory sizes, bandwidths and links are from "Intel Gaudi 3" at Hot Chips 2024,
+# which states PCIe bandwidth for both directions together, and the vendor's page "Network
+# Configuration". The memory limits are reported by `memory_stats` since release 1.17 on Gaudi2
+# (94.62 GiB) and by later releases on Gaudi (29.47 GiB) and Gaudi3 (126.5 GiB). A vector processor
+# has 128 bf16 lanes, each with one multiplication and one addition per cycle. Gaudi2 has 24 vector
+# processors at 1.65 GHz, and Gaudi3 has 64 at 1.75 GHz. The float32 peak of the matrix engines is
+# not published; a quarter of the bf16 peak is assumed.
 GENERATIONS: dict[str, Generation] = {
     "gaudi": Generation(
         name="gaudi",
@@ -67,6 +70,7 @@ GENERATIONS: dict[str, Generation] = {
         sram=24 * 10**6,
         pair_bandwidth=12.5e9,
         scale_out_bandwidth=37.5e9,
+        host_bandwidth=32e9,
     ),
     "gaudi2": Generation(
         name="gaudi2",
@@ -81,6 +85,7 @@ GENERATIONS: dict[str, Generation] = {
         sram=48 * 10**6,
         pair_bandwidth=37.5e9,
         scale_out_bandwidth=37.5e9,
+        host_bandwidth=32e9,
     ),
     "gaudi3": Generation(
         name="gaudi3",
@@ -95,6 +100,7 @@ GENERATIONS: dict[str, Generation] = {
         sram=96 * 10**6,
         pair_bandwidth=75e9,
         scale_out_bandwidth=75e9,
+        host_bandwidth=64e9,
     ),
 }
 

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 
 NEVER = -1
+# Cards do not support these dtypes and store each element at half its size.
+_NARROWED = frozenset({torch.float64, torch.complex128})
 
 
 class Phase(StrEnum):
@@ -102,8 +104,19 @@ class Operation:
 
 
 def _operation(name: str, overload: str, *values: Any) -> Operation:
+    return Operation(operator_named(name, overload), *values)
+
+
+def operator_named(name: str, overload: str) -> torch._ops.OpOverload:
+    """Return an operator by its name, such as ``"aten::add"``, and the name of its overload."""
     library, _, operator = name.partition("::")
-    return Operation(getattr(getattr(getattr(torch.ops, library), operator), overload), *values)
+    found: torch._ops.OpOverload = getattr(getattr(getattr(torch.ops, library), operator), overload)
+    return found
+
+
+def card_bytes(dtype: torch.dtype, elements: int) -> int:
+    """Return the size of elements in bytes on a card, assuming that it stores int64 in 64 bits."""
+    return elements * dtype.itemsize // (2 if dtype in _NARROWED else 1)
 
 
 @dataclass(frozen=True, slots=True)

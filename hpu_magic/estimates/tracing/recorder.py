@@ -12,10 +12,15 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from hpu_magic.estimates.tracing.fake_card import FakeCard, Listener, device_type
 from hpu_magic.estimates.tracing.modules import RunningModules
-from hpu_magic.estimates.tracing.program import Operand, Operation, Phase, Program, Role, Storage
-
-# Cards do not support these dtypes and store each element at half its size.
-_NARROWED = frozenset({torch.float64, torch.complex128})
+from hpu_magic.estimates.tracing.program import (
+    Operand,
+    Operation,
+    Phase,
+    Program,
+    Role,
+    Storage,
+    card_bytes,
+)
 
 
 class Recorder:
@@ -142,11 +147,6 @@ class Recorder:
                 del known[address]
 
         return note
-
-
-def card_bytes(dtype: torch.dtype, elements: int) -> int:
-    """Return the size of elements in bytes on a card, assuming that it stores int64 in 64 bits."""
-    return elements * dtype.itemsize // (2 if dtype in _NARROWED else 1)
 
 
 def _active_card() -> FakeCard:

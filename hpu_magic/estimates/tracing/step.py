@@ -16,9 +16,9 @@ from hpu_magic.estimates.errors import EstimateError
 from hpu_magic.estimates.tracing import optimizers, twins
 from hpu_magic.estimates.tracing.fake_card import device_type, fake_card
 from hpu_magic.estimates.tracing.modules import RunningModules
-from hpu_magic.estimates.tracing.program import Parameter, Program, Role
+from hpu_magic.estimates.tracing.program import Parameter, Program, Role, card_bytes
 from hpu_magic.estimates.tracing.recomputation import recomputing
-from hpu_magic.estimates.tracing.recorder import Recorder, card_bytes
+from hpu_magic.estimates.tracing.recorder import Recorder
 from hpu_magic.estimates.tracing.refusals import UntracedError, explained
 from hpu_magic.runtime.device import nests
 

@@ -20,6 +20,7 @@
 namespace py = pybind11;
 
 namespace hpu {
+void bind_clock(py::module_& module);        // prices/bind_clock.cpp
 void bind_collectives(py::module_& module);  // collectives/bind_collectives.cpp
 void bind_program(py::module_& module);      // compile/bind_program.cpp
 bool remove_cuda_accelerator();              // device/device.cpp
@@ -196,6 +197,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("set_autocast_operators", &hpu::autocast::set_operators);
   module.def("default_generator", [] { return hpu::default_generator(); });
   bind_execution(module);
+  hpu::bind_clock(module);
   hpu::bind_program(module);
   hpu::bind_collectives(module);
   py::module_::import("atexit").attr("register")(py::cpp_function(

@@ -2,6 +2,7 @@
 
 #include "calls/geometry.h"
 #include "memory/memory_reuse.h"
+#include "prices/observer.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty_strided.h>
@@ -194,6 +195,7 @@ Values Program::run(Values inputs) const {
     values[input] = {};
   }
   const CachedMemory kept;
+  prices::Collected launched;
   // AOTAutograd has already handled autograd and autocast. Writes still increment tensor versions.
   const at::AutoDispatchBelowAutograd below_autograd;
   const c10::impl::ExcludeDispatchKeyGuard below_autocast(c10::autocast_dispatch_keyset);
@@ -221,6 +223,7 @@ Values Program::run(Values inputs) const {
   for (const Item& result : results_) {
     results.push_back(value_of(result, values));
   }
+  launched.launch();
   return results;
 }
 

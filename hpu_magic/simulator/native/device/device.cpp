@@ -2,6 +2,7 @@
 // only a name and an event is only a point in time.
 #include "calls/generator.h"
 #include "calls/thread_modes.h"
+#include "clock/clock.h"
 #include "collectives/work.h"
 #include "lazy/recorder.h"
 #include "memory/card.h"
@@ -16,6 +17,7 @@
 #include <chrono>
 #include <memory>
 #include <new>
+#include <optional>
 
 namespace hpu {
 namespace {
@@ -45,6 +47,7 @@ void run_recorded() {
 
 struct Event {
   std::chrono::steady_clock::time_point recorded;
+  std::optional<double> on_card;  // on the card's clock, in seconds
 };
 
 struct Guard final : c10::impl::DeviceGuardImplInterface {
@@ -91,10 +94,12 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
   void synchronizeStream(const c10::Stream&) const override {
     run_recorded();
+    clock::wait();
   }
   void synchronizeDevice(const c10::DeviceIndex) const override {
     run_recorded();
     collectives::wait_for_all();
+    clock::wait();
   }
 
   void record(void** event, const c10::Stream&, const c10::DeviceIndex, const c10::EventFlag)
@@ -103,22 +108,32 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
       *event = new Event;
     }
     run_recorded();
-    static_cast<Event*>(*event)->recorded = std::chrono::steady_clock::now();
+    auto& recorded = *static_cast<Event*>(*event);
+    recorded.recorded = std::chrono::steady_clock::now();
+    recorded.on_card =
+        clock::on() ? std::optional<double>(clock::end_of_work()) : std::nullopt;
   }
   void block(void*, const c10::Stream&) const override {}
   bool queryEvent(void*) const override {
     return true;
   }
-  void synchronizeEvent(void*) const override {}
+  void synchronizeEvent(void* event) const override {
+    if (event && static_cast<Event*>(event)->on_card) {
+      clock::wait_until(*static_cast<Event*>(event)->on_card);
+    }
+  }
   void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
     delete static_cast<Event*>(event);
   }
   double elapsedTime(void* start, void* end, const c10::DeviceIndex) const override {
     TORCH_CHECK(
         start && end, "Both events must be recorded before calculating elapsed time.");
-    return std::chrono::duration<double, std::milli>(
-               static_cast<Event*>(end)->recorded - static_cast<Event*>(start)->recorded)
-        .count();
+    const auto& first = *static_cast<Event*>(start);
+    const auto& last = *static_cast<Event*>(end);
+    if (first.on_card && last.on_card) {
+      return (*last.on_card - *first.on_card) * 1e3;
+    }
+    return std::chrono::duration<double, std::milli>(last.recorded - first.recorded).count();
   }
 };
 

@@ -1,5 +1,6 @@
 #include "events/events.h"
 
+#include "clock/clock.h"
 #include "threads/locks.h"
 
 #include <algorithm>
@@ -52,6 +53,9 @@ void listen(bool on) {
 }
 
 void emit(Kind kind, const std::string& name, int64_t duration, std::string detail) {
+  if (kind == Kind::host_synchronization) {
+    clock::wait();
+  }
   PythonLine line;
   if (listening()) {
     line = python_line();  // this acquires the GIL, which is not allowed while holding the lock

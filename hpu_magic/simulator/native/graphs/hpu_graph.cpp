@@ -4,6 +4,7 @@
 #include "lazy/unfinished_work.h"
 #include "memory/memory.h"
 #include "memory/memory_reuse.h"
+#include "prices/observer.h"
 
 #include <unordered_set>
 #include <utility>
@@ -41,7 +42,9 @@ void HpuGraph::abandon() {
 void HpuGraph::capture_end() {
   const recorder::Lock lock;
   if (capture_ != 0) {
-    nodes_ = recorder::end_capture(std::exchange(capture_, 0));
+    recorder::Captured captured = recorder::end_capture(std::exchange(capture_, 0));
+    nodes_ = std::move(captured.nodes);
+    signatures_ = std::move(captured.signatures);
     note_made();
   }
 }
@@ -50,6 +53,8 @@ void HpuGraph::replay() {
   const recorder::Lock lock;  // other threads must not see tensors in an intermediate state
   TORCH_CHECK(!recorder::capturing(), "GRAPH:: Capture in progress");
   recorder::flush(recorder::Cause::mark_step);
+  launch();
+  const prices::Unobserved unobserved;
   const KernelsOnly kernels_only;
   for (const c10::Storage& storage : made_) {  // an earlier replay may have failed to write to it
     clear_failure(storage);
@@ -61,6 +66,21 @@ void HpuGraph::replay() {
     replay_freeing(failures);
   }
   failures.rethrow_first();
+}
+
+/// Launches a replay on the clock.
+void HpuGraph::launch() const {
+  if (!clock::on() || nodes_.empty()) {
+    return;
+  }
+  if (signatures_.empty()) {
+    clock::count_unpriced("HPU Graph that was captured while the clock was off");
+  }
+  for (const uint64_t signature : signatures_) {
+    if (!clock::launch(signature)) {
+      clock::count_unpriced("HPU Graph whose price was forgotten");
+    }
+  }
 }
 
 void HpuGraph::replay_steps(Failures& failures) {
@@ -177,6 +197,7 @@ void HpuGraph::reset() {
   made_.clear();
   for_backward_.clear();
   nodes_.clear();
+  signatures_.clear();
 }
 
 bool HpuGraph::is_capturing() const {

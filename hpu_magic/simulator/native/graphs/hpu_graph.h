@@ -65,12 +65,14 @@ class HpuGraph {
   using Storages = std::vector<c10::Storage>;
   using Known = std::unordered_set<const c10::StorageImpl*>;
 
+  void launch() const;
   void note_made();
   void plan_freeing(Known needed, uint64_t since);
   void replay_steps(Failures& failures);
   void replay_freeing(Failures& failures);
 
   std::vector<Node> nodes_;
+  std::vector<uint64_t> signatures_;  // of the prices of a replay
   std::vector<ReplayStep> steps_;  // created by the first replay
   std::vector<Storages> freed_;  // what to free after each node; empty if all tensors are kept
   Storages made_;  // storages created by the captured function and written by each replay

@@ -9,6 +9,7 @@
 #include "lazy/unfinished_work.h"
 #include "memory/card.h"
 #include "memory/memory.h"
+#include "prices/observer.h"
 
 #include <algorithm>
 #include <atomic>
@@ -37,6 +38,7 @@ struct Capture {
   bool dry_run = false;  // record operations, but do not run them
   size_t number = 0;
   std::vector<Node> nodes;
+  std::vector<uint64_t> signatures{};
 
   /// Returns whether a captured operation uses the tensor's memory.
   bool uses(const at::Tensor& tensor) const {
@@ -215,6 +217,30 @@ void abandon_capture() {
   }
 }
 
+/// Returns how many references nodes hold to each storage.
+prices::Handles handles_of(const std::vector<Node>& nodes) {
+  prices::Handles handles;
+  for (const Node& node : nodes) {
+    for (const auto& [tensor, written] : node.tensors()) {
+      ++handles[tensor.storage().unsafeGetStorageImpl()];
+    }
+  }
+  return handles;
+}
+
+/// Launches the operators that were recorded as these nodes on the clock.
+void launch(const std::vector<Node>& nodes) {
+  const prices::Sequence recorded = prices::take_collected();
+  if (recorded.empty()) {
+    return;
+  }
+  const uint64_t signature =
+      recorded.launch_graph([&nodes] { return handles_of(nodes); }, !capture.dry_run);
+  if (capture.active) {
+    capture.signatures.push_back(signature);
+  }
+}
+
 bool uses(const c10::Storage& storage) {
   return graph.uses(storage) || unfinished.uses(storage);
 }
@@ -224,6 +250,7 @@ bool uses(const c10::Storage& storage) {
 void enable(size_t most_operations) {
   limit = most_operations;
   settle_generators_by([] { flush(Cause::mark_step); });
+  prices::collect_all();
   lazy.store(true);
 }
 
@@ -284,6 +311,9 @@ void flush(Cause cause, const std::string& operation) {
     events::emit(events::Kind::host_synchronization, operation);
   }
   if (graph.nodes.empty() && unfinished.size() == 0) {
+    if (clock::on()) {
+      launch({});  // copies from the host, which have no nodes
+    }
     return;
   }
   if (!graph.nodes.empty()) {
@@ -291,11 +321,18 @@ void flush(Cause cause, const std::string& operation) {
   }
   const uint64_t number = graph.number();
   std::vector<Node> nodes = take_nodes();
+  if (clock::on()) {
+    launch(nodes);
+  }
   if (capture.dry_run) {
     std::move(nodes.begin(), nodes.end(), std::back_inserter(capture.nodes));
     return;
   }
+  if (cause != Cause::mark_step) {
+    clock::wait();
+  }
   unfinished.add(std::move(nodes), number);
+  const prices::Unobserved unobserved;
   try {
     unfinished.run(capture.active ? &capture.nodes : nullptr);
   } catch (...) {
@@ -354,15 +391,15 @@ size_t begin_capture(bool dry_run) {
   return captures;
 }
 
-std::vector<Node> end_capture(size_t number) {
+Captured end_capture(size_t number) {
   const Lock lock;
   if (!capturing(number)) {
     return {};
   }
   flush(Cause::mark_step);
-  std::vector<Node> nodes = std::move(capture.nodes);
+  Captured captured{std::move(capture.nodes), std::move(capture.signatures)};
   capture = Capture{};
-  return nodes;
+  return captured;
 }
 
 void abandon(size_t number) {

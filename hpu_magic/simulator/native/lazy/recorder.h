@@ -60,10 +60,16 @@ size_t recipe_count();
 /// Clears the recipe cache, so every graph is recompiled the next time it runs.
 void clear_recipes();
 
+/// The operations of an HPU Graph, and the signatures of their prices on the clock.
+struct Captured {
+  std::vector<Node> nodes{};
+  std::vector<uint64_t> signatures{};
+};
+
 /// Begins the capture of an HPU Graph and returns its number.
 size_t begin_capture(bool dry_run);
-/// Returns the operations of this capture, or an empty vector if it was abandoned.
-std::vector<Node> end_capture(size_t number);
+/// Returns the operations of this capture, or none if it was abandoned.
+Captured end_capture(size_t number);
 /// Ends this capture without a result. The captured operations still run, except in a dry run,
 /// whose results are discarded.
 void abandon(size_t number);

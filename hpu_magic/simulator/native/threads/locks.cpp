@@ -18,6 +18,7 @@ Brief pinned_memory(Rank::pinned_memory);
 Brief cached_memory(Rank::cached_memory);
 Brief events(Rank::events);
 Brief collectives(Rank::collectives);
+Brief clock(Rank::clock);
 
 namespace {
 
@@ -58,8 +59,8 @@ void note_unlocked(Rank) {}
 std::array<void (*)(), 3> forgotten{};
 
 // A thread that forks does not hold any of these locks, because it is running Python code.
-constexpr std::array<Brief*, 5> brief{
-    &operators, &pinned_memory, &cached_memory, &events, &collectives};
+constexpr std::array<Brief*, 6> brief{
+    &operators, &pinned_memory, &cached_memory, &events, &collectives, &clock};
 
 void before_fork() {
   for (Brief* lock : brief) {

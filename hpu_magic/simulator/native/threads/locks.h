@@ -16,7 +16,8 @@ enum class Rank : uint8_t {
   pinned_memory,
   cached_memory,
   events,
-  collectives
+  collectives,
+  clock
 };
 
 /// A lock for short critical sections that never call Python. A fork waits for this lock, so that
@@ -64,6 +65,7 @@ extern Brief pinned_memory;  // the address ranges of page-locked memory
 extern Brief cached_memory;  // freed memory that is cached for the next tensor of the same size
 extern Brief events;  // the event counters and the event buffer
 extern Brief collectives;  // the collectives that have not finished
+extern Brief clock;  // the clocks of host and card, and known prices
 
 /// State that is reset in a forked child, in this order, after the locks have been freed.
 enum class ForkedState : uint8_t { card, recorded_work, guarded_threads };

@@ -21,7 +21,7 @@ from habana_frameworks.torch import (
 from habana_frameworks.torch._flags import export_mode, is_lazy
 
 import torch
-from hpu_magic.simulator import cards, engine
+from hpu_magic.simulator import card_time, cards, engine
 from hpu_magic.simulator.activation import GpuPresent, TooLateError
 from hpu_magic.simulator.cards.configuration import Configuration
 from hpu_magic.simulator.cards.page import COUNTERS_OFFSET
@@ -85,6 +85,7 @@ def load() -> None:
     if limits := _limits.sentence():
         print(f"hpu_magic: {limits}", file=sys.stderr)
     export_mode()
+    card_time.start_if_requested()
     _loaded = True
 
 

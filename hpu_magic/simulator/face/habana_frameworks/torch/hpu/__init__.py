@@ -218,6 +218,7 @@ def synchronize(device: Any = None) -> None:
     if native.pending_operations():
         native.mark_step()
     native.wait_for_collectives()
+    native.wait_for_card()
 
 
 def get_device_name(device: Any = None) -> str:

@@ -1,0 +1,114 @@
+"""Prices for the simulator's clock of the card, from the same cost model as estimates.
+
+The simulator reports the operators that ran, and each question is priced like a traced program.
+This module does not import the simulator; `hpu_magic.CARD_TIME_PRICES` names its class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from hpu_magic.estimates.cost.bands import band_of_training
+from hpu_magic.estimates.cost.hardware import generation_named
+from hpu_magic.estimates.cost.pricing import OperationCost, compile_seconds, price
+from hpu_magic.estimates.cost.work import Kind, work_of
+from hpu_magic.estimates.layout import Layout
+from hpu_magic.estimates.tracing.program import (
+    Operand,
+    Operation,
+    Phase,
+    Program,
+    Role,
+    Storage,
+    card_bytes,
+    operator_named,
+)
+
+_Operand = tuple[int, tuple[int, ...], torch.dtype, int]
+"""Index of the storage, shape, dtype, and number of elements that it covers in the storage."""
+_Operation = tuple[
+    str, str, tuple[_Operand, ...], tuple[_Operand, ...], bool, tuple[object, ...], int
+]
+"""Operator, overload, operands that are read and written, whether it is a view, arguments without
+tensors, and bytes that are copied from or to the host."""
+_Storage = tuple[int, torch.dtype, bool, bool]
+"""Size in bytes, dtype, whether it is used later, and whether it is a weight."""
+_Price = tuple[float, float, float, list[float]]
+"""Seconds on the card, on the host and for compilation, and seconds for each part of the card."""
+
+
+class CardPrices:
+    """Returns the time of operators and graphs on a card, such as ``"gaudi2"``."""
+
+    def __init__(self, card: str) -> None:
+        self._card = generation_named(card)
+        self._in_float32 = False
+
+    @property
+    def band(self) -> tuple[float, float]:
+        """Range in which a measurement is expected, in multiples of the estimated time.
+
+        Estimates of training have the widest band of all measured kinds of work. Float32 products
+        were not measured.
+        """
+        band = band_of_training(Layout(), "eager", "fp32" if self._in_float32 else "bf16")
+        return band.low, band.high
+
+    def __call__(
+        self, operations: Sequence[_Operation], storages: Sequence[_Storage], graph: bool
+    ) -> _Price:
+        """Return the price of an operator, or of operators that run as one graph."""
+        program = _program(operations, storages)
+        self._in_float32 |= any(map(_multiplies_float32, program.operations))
+        prices = price(program, self._card, mode="lazy" if graph else "eager")
+        copied = sum(each[6] for each in operations) / self._card.host_bandwidth
+        parts = [
+            sum(getattr(cost, part) for cost in prices.operations)
+            for part in OperationCost.__slots__
+        ]
+        parts[OperationCost.__slots__.index("links")] += copied
+        # The time that the host needs to launch a graph is not published.
+        launch = 0.0 if graph else sum(each.launch for each in prices.operations)
+        compilation = compile_seconds(program, "lazy" if graph else "eager")
+        return prices.seconds + copied, launch, compilation, parts
+
+
+def _program(operations: Sequence[_Operation], storages: Sequence[_Storage]) -> Program:
+    program = Program()
+    for size, dtype, kept, weight in storages:
+        program.storages.append(
+            Storage(
+                card_bytes(dtype, size // dtype.itemsize),
+                Role.WEIGHTS if weight else Role.TEMPORARY,
+                dtype=dtype,
+                freed=None if kept else len(operations),
+            )
+        )
+    seen: set[int] = set()
+    for number, (name, overload, *operands, is_view, arguments, _) in enumerate(operations):
+        reads, writes = (tuple(map(_operand, each)) for each in operands)
+        seen.update(operand.storage for operand in reads)
+        for operand in writes:
+            if operand.storage not in seen:
+                seen.add(operand.storage)
+                program.storages[operand.storage].born = number
+        if not is_view:
+            for operand in (*reads, *writes):
+                program.storages[operand.storage].last_used = number
+        operator = operator_named(name, overload or "default")
+        program.operations.append(
+            Operation(operator, reads, writes, is_view, "", Phase.FORWARD, arguments)
+        )
+    return program
+
+
+def _operand(described: _Operand) -> Operand:
+    storage, shape, dtype, elements = described
+    return Operand(storage, shape, dtype, card_bytes(dtype, elements))
+
+
+def _multiplies_float32(operation: Operation) -> bool:
+    products = work_of(operation).kind in (Kind.MATRIX, Kind.ATTENTION)
+    return products and operation.reads[0].dtype is torch.float32

@@ -1,0 +1,135 @@
+"""The clock of the simulated card: how long a program would take on a card, as an estimate.
+
+There are two clocks. The host launches operators and graphs in order, and the card runs them. If
+the host reads a value or synchronizes, it waits for the card. The prices come from
+`hpu_magic.CARD_TIME_PRICES`, which is imported when the clock starts.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Protocol
+
+import hpu_magic
+from hpu_magic.simulator import engine
+from hpu_magic.simulator.cards.configuration import Configuration
+
+SWITCH = "HPU_MAGIC_CARD_TIME"
+HOSTS = ("ideal", "measured")
+"""How the host's clock advances: only by the time to launch work, or also by the time that this
+process takes between operators, for example to load data."""
+_MOST_RECORDS = 1_000_000
+
+_source: _Source | None = None
+_is_on = False
+
+
+class _Source(Protocol):
+    band: tuple[float, float]
+
+    def __call__(self, operations: Any, storages: Any, graph: bool) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The state of the clocks, in seconds since the clock was started."""
+
+    host: float
+    card: float
+    idle: float
+    """Time that the card waited for the host."""
+    compilation: float
+    """Time to compile graphs, which is not part of the other times."""
+    busy: dict[str, float]
+    """Time for each part of the card: matrix, vector, memory, links and launch."""
+    launches: int
+    """Number of operators and graphs that ran."""
+    waits: int
+    """Number of times that the host waited for the card."""
+    unpriced: dict[str, int]
+    """Work that has no price and took no time, with the number of runs."""
+    band: tuple[float, float]
+    """Range in which a measurement is expected, in multiples of these times."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """An operator or graph that ran; times are in seconds."""
+
+    name: str
+    launched: float
+    """When the host launched it, on the host's clock."""
+    start: float
+    """When it started, on the card's clock."""
+    seconds: float
+    parts: dict[str, float]
+
+
+def start(host: str = "ideal", *, records: bool = False) -> None:
+    """Set both clocks to zero and start them.
+
+    ``host`` is one of `HOSTS`. If ``records`` is true, each operator is recorded for
+    `take_records`. Raises ValueError if ``host`` is unknown.
+    """
+    global _source, _is_on
+    if host not in HOSTS:
+        raise ValueError(f"host is {host!r}; use one of {', '.join(map(repr, HOSTS))}.")
+    native = engine.load()
+    if _source is None:
+        module, _, name = hpu_magic.CARD_TIME_PRICES.partition(":")
+        made = getattr(import_module(module), name)
+        _source = made(Configuration.from_environment().generation)
+        native.set_price_source(_source)
+    native.start_clock(host == "measured", _MOST_RECORDS if records else 0)
+    _is_on = True
+
+
+def stop() -> None:
+    """Stop the clocks; `read` still returns their state."""
+    global _is_on
+    if _is_on:
+        engine.load().stop_clock()
+        _is_on = False
+
+
+def is_on() -> bool:
+    """Return whether the clocks are running."""
+    return _is_on
+
+
+def read() -> Reading:
+    """Return the state of the clocks. Raises RuntimeError if they were never started."""
+    if _source is None:
+        raise RuntimeError(f"The card's clock was not started; set {SWITCH}=1, or call start().")
+    fields = engine.load().read_clock()
+    fields.pop("lost")
+    return Reading(**fields, band=_source.band)
+
+
+def price_error() -> str:
+    """Return the first error that prevented work from having a price, or an empty string."""
+    return str(engine.load().price_error())
+
+
+def take_records() -> list[Record]:
+    """Return the work that ran since the last call, at most one million launches."""
+    return [Record(*each) for each in engine.load().take_records()]
+
+
+def start_if_requested() -> None:
+    """Start the clocks if the environment variable `SWITCH` is set.
+
+    Raises ValueError if its value is invalid.
+    """
+    value = os.environ.get(SWITCH, "").strip().lower()
+    if value in ("", "0"):
+        return
+    hosts = {"1": "ideal", **{each: each for each in HOSTS}}
+    if value not in hosts:
+        raise ValueError(
+            f"{SWITCH} is {value!r}; use 1 for an ideal host, or 'measured' to include the time "
+            "that this process takes between operators."
+        )
+    start(hosts[value])

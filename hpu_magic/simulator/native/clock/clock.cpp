@@ -1,0 +1,183 @@
+#include "clock/clock.h"
+
+#include "threads/locks.h"
+
+#include <algorithm>
+#include <chrono>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+
+namespace hpu::clock {
+
+std::atomic<bool> running{false};
+
+namespace {
+
+using Host = std::chrono::steady_clock;
+
+// The maximum number of prices. Programs with more signatures look up prices again.
+constexpr size_t kMostPrices = 1 << 18;
+
+struct Entry {
+  std::string name;
+  Price price;
+  bool priced;
+};
+
+std::unordered_map<uint64_t, Entry> prices;
+Reading now;
+std::vector<Record> records;
+size_t most_records = 0;
+std::atomic<bool> measures_host{false};
+double between_operators = 0;  // measured time on the host that is not yet on its clock
+Host::time_point left;
+
+/// Adds the measured time to the host's clock, and returns it.
+double advance_host() {
+  const double measured = std::exchange(between_operators, 0.0);
+  now.host += measured;
+  return measured;
+}
+
+void add(const Entry& entry) {
+  if (!entry.priced) {
+    ++now.unpriced[entry.name];
+    return;
+  }
+  const Price& price = entry.price;
+  const double measured = advance_host();
+  const double begin = std::max(now.card, now.host);
+  if (records.size() < most_records) {
+    records.push_back({entry.name, now.host, begin, price});
+  } else if (most_records > 0) {
+    ++now.lost;
+  }
+  now.idle += begin - now.card;
+  now.card = begin + price.card;
+  now.host += std::max(price.host - measured, 0.0);  // the measured time includes the launch
+  for (size_t i = 0; i < kParts.size(); ++i) {
+    now.busy[i] += price.parts[i];
+  }
+  ++now.launches;
+}
+
+void wait_until_locked(double seconds) {
+  if (now.host < seconds) {
+    now.host = seconds;
+    ++now.waits;
+  }
+}
+
+void store(uint64_t signature, Entry entry) {
+  const std::lock_guard lock(locks::clock);
+  if (prices.size() >= kMostPrices) {
+    prices.clear();
+  }
+  now.compilation += entry.price.compilation;
+  prices.insert_or_assign(signature, std::move(entry));
+}
+
+}  // namespace
+
+void start(bool host_is_measured, size_t most) {
+  const std::lock_guard lock(locks::clock);
+  now = {};
+  records.clear();
+  most_records = most;
+  measures_host.store(host_is_measured);
+  between_operators = 0;
+  left = Host::now();
+  running.store(true);
+}
+
+void stop() {
+  running.store(false);
+}
+
+bool launch(uint64_t signature) {
+  const std::lock_guard lock(locks::clock);
+  const auto found = prices.find(signature);
+  if (found == prices.end()) {
+    return false;
+  }
+  add(found->second);
+  return true;
+}
+
+bool knows(uint64_t signature) {
+  const std::lock_guard lock(locks::clock);
+  return prices.count(signature) > 0;
+}
+
+void learn(uint64_t signature, const std::string& name, const Price& price) {
+  store(signature, {name, price, true});
+}
+
+void learn_unpriced(uint64_t signature, const std::string& name) {
+  store(signature, {name, {}, false});
+}
+
+void count_unpriced(const std::string& name) {
+  if (on()) {
+    const std::lock_guard lock(locks::clock);
+    ++now.unpriced[name];
+  }
+}
+
+void forget_prices() {
+  const std::lock_guard lock(locks::clock);
+  prices.clear();
+}
+
+void wait() {
+  if (!on()) {
+    return;
+  }
+  const std::lock_guard lock(locks::clock);
+  advance_host();
+  wait_until_locked(now.card);
+}
+
+void wait_until(double seconds) {
+  if (!on()) {
+    return;
+  }
+  const std::lock_guard lock(locks::clock);
+  advance_host();
+  wait_until_locked(seconds);
+}
+
+double end_of_work() {
+  const std::lock_guard lock(locks::clock);
+  advance_host();
+  return std::max(now.card, now.host);
+}
+
+void enter() {
+  if (!measures_host.load(std::memory_order_relaxed)) {
+    return;
+  }
+  const std::lock_guard lock(locks::clock);
+  between_operators += std::chrono::duration<double>(Host::now() - left).count();
+}
+
+void leave() {
+  if (!measures_host.load(std::memory_order_relaxed)) {
+    return;
+  }
+  const std::lock_guard lock(locks::clock);
+  left = Host::now();
+}
+
+Reading read() {
+  const std::lock_guard lock(locks::clock);
+  return now;
+}
+
+std::vector<Record> take_records() {
+  const std::lock_guard lock(locks::clock);
+  return std::exchange(records, {});
+}
+
+}  // namespace hpu::clock

@@ -1,0 +1,86 @@
+// The time that recorded work would take on a card. There are two clocks: the host launches work
+// and advances its own clock, and the card runs the work in order and advances the other one.
+//
+// This folder contains only numbers. Prices come from a source outside the simulator.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace hpu::clock {
+
+/// The parts of a card that work in parallel, and the time to launch work.
+constexpr std::array<const char*, 5> kParts{"matrix", "vector", "memory", "links", "launch"};
+
+/// The price of an operator or a graph, in seconds.
+struct Price {
+  double card = 0;  // how long the card is occupied
+  double host = 0;  // how long the host needs to launch the work
+  double compilation = 0;
+  std::array<double, kParts.size()> parts{};
+};
+
+/// Work that was launched while records were kept. Times are in seconds since the start.
+struct Record {
+  std::string name;
+  double launched;  // on the host's clock
+  double start;     // on the card's clock
+  Price price;
+};
+
+/// The state of the clocks, in seconds since the start.
+struct Reading {
+  double host = 0;
+  double card = 0;
+  double idle = 0;         // how long the card waited for the host
+  double compilation = 0;  // not included in the other times
+  std::array<double, kParts.size()> busy{};
+  uint64_t launches = 0;
+  uint64_t waits = 0;  // how often the host waited for the card
+  uint64_t lost = 0;   // records that were dropped because there were too many
+  std::map<std::string, uint64_t> unpriced;  // how often work without a price ran
+};
+
+extern std::atomic<bool> running;
+
+inline bool on() {
+  return running.load(std::memory_order_relaxed);
+}
+
+/// Sets both clocks to zero and starts them. If `measures_host` is true, the host's clock also
+/// contains the time between operators in this process, such as the time to load data.
+void start(bool measures_host, size_t most_records);
+void stop();
+
+/// Launches the work with this signature. Returns false if its price is not known.
+bool launch(uint64_t signature);
+bool knows(uint64_t signature);
+/// Stores the price of a signature, which stays known until `forget_prices`.
+void learn(uint64_t signature, const std::string& name, const Price& price);
+/// Stores that the work with this signature has no price. It is counted and takes no time.
+void learn_unpriced(uint64_t signature, const std::string& name);
+/// Counts work without a signature.
+void count_unpriced(const std::string& name);
+void forget_prices();
+
+/// Makes the host wait until the card has finished all launched work.
+void wait();
+/// Makes the host wait for a point in time on the card's clock.
+void wait_until(double seconds);
+/// Returns the time at which the launched work ends on the card's clock.
+double end_of_work();
+
+/// Called when an operator begins and ends, to measure the time in between on the host.
+void enter();
+void leave();
+
+Reading read();
+/// Returns the records and removes them.
+std::vector<Record> take_records();
+
+}  // namespace hpu::clock

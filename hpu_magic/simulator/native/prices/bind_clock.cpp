@@ -1,0 +1,71 @@
+// Python bindings of the clock.
+#include "prices/observer.h"
+
+#include <pybind11/stl.h>
+#include <torch/csrc/utils/pybind.h>
+
+namespace py = pybind11;
+
+namespace hpu {
+namespace {
+
+py::dict parts_of(const std::array<double, clock::kParts.size()>& seconds) {
+  py::dict parts;
+  for (size_t i = 0; i < seconds.size(); ++i) {
+    parts[clock::kParts[i]] = seconds[i];
+  }
+  return parts;
+}
+
+py::dict reading() {
+  const clock::Reading now = clock::read();
+  py::dict fields;
+  fields["host"] = now.host;
+  fields["card"] = now.card;
+  fields["idle"] = now.idle;
+  fields["compilation"] = now.compilation;
+  fields["busy"] = parts_of(now.busy);
+  fields["launches"] = now.launches;
+  fields["waits"] = now.waits;
+  fields["lost"] = now.lost;
+  fields["unpriced"] = now.unpriced;
+  return fields;
+}
+
+py::list records() {
+  py::list all;
+  for (const clock::Record& record : clock::take_records()) {
+    all.append(py::make_tuple(
+        record.name, record.launched, record.start, record.price.card,
+        parts_of(record.price.parts)));
+  }
+  return all;
+}
+
+}  // namespace
+
+namespace prices {
+void bind_source(py::module_& module);  // source.cpp
+}  // namespace prices
+
+void bind_clock(py::module_& module) {
+  prices::bind_source(module);
+  module.def(
+      "start_clock",
+      [](bool measures_host, size_t most_records) {
+        prices::take_collected();
+        clock::start(measures_host, most_records);
+        prices::observe(true);
+      },
+      py::arg("measures_host"), py::arg("most_records"));
+  module.def("stop_clock", [] {
+    prices::observe(false);
+    clock::stop();
+  });
+  module.def("wait_for_card", &clock::wait);
+  module.def("read_clock", &reading);
+  module.def("take_records", &records);
+  module.def("forget_prices", &clock::forget_prices);
+}
+
+}  // namespace hpu

@@ -1,0 +1,140 @@
+#include "prices/source.h"
+
+#include "threads/interpreter.h"
+#include "threads/locks.h"
+
+#include <pybind11/stl.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
+#include <torch/csrc/utils/tensor_dtypes.h>
+#include <torch/csrc/Dtype.h>
+#include <torch/csrc/DynamicTypes.h>
+
+namespace py = pybind11;
+
+namespace hpu::prices {
+namespace {
+
+// Leaked, because any thread may ask until the process ends.
+py::function* source = nullptr;
+auto* first_error = new std::string;
+
+py::object python_dtype(c10::ScalarType type) {
+  return py::reinterpret_borrow<py::object>(
+      reinterpret_cast<PyObject*>(torch::getTHPDtype(type)));
+}
+
+py::tuple tuple_of(const std::vector<int64_t>& numbers) {
+  py::tuple result(numbers.size());
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    result[i] = numbers[i];
+  }
+  return result;
+}
+
+/// Converts numbers and lists of numbers; all other values become None.
+py::object plain(const c10::IValue& value) {
+  if (value.isBool()) {
+    return py::bool_(value.toBool());
+  }
+  if (value.isInt()) {
+    return py::int_(value.toInt());
+  }
+  if (value.isDouble()) {
+    return py::float_(value.toDouble());
+  }
+  if (value.isList()) {
+    const auto items = value.toListRef();
+    py::tuple result(items.size());
+    for (size_t i = 0; i < items.size(); ++i) {
+      result[i] = plain(items[i]);
+    }
+    return result;
+  }
+  return py::none();
+}
+
+py::tuple operands(const std::vector<Operand>& all, const std::vector<size_t>& storages) {
+  py::tuple result(all.size());
+  for (size_t i = 0; i < all.size(); ++i) {
+    result[i] = py::make_tuple(
+        storages[i], tuple_of(all[i].sizes), python_dtype(all[i].dtype), all[i].elements);
+  }
+  return result;
+}
+
+py::tuple described(const Question::Operation& asked) {
+  const Operation& operation = asked.operation;
+  py::tuple arguments(operation.arguments.size());
+  for (size_t i = 0; i < operation.arguments.size(); ++i) {
+    arguments[i] = plain(operation.arguments[i]);
+  }
+  const c10::OperatorName& name = operation.op.operator_name();
+  return py::make_tuple(
+      name.name, name.overload_name, operands(operation.reads, asked.reads),
+      operands(operation.writes, asked.writes), operation.is_view, arguments,
+      operation.host_bytes);
+}
+
+/// Returns whether a tensor is a parameter of a module, trained or not.
+bool is_parameter(const WeakTensor& weak) {
+  const at::Tensor tensor(weak.lock());
+  if (!tensor.defined() || !tensor.is_leaf()) {
+    return false;
+  }
+  static const auto* type =
+      new py::object(py::module_::import("torch.nn.parameter").attr("Parameter"));
+  return py::isinstance(py::reinterpret_steal<py::object>(THPVariable_Wrap(tensor)), *type);
+}
+
+clock::Price answer(const Question& question) {
+  py::list operations;
+  for (const auto& each : question.operations) {
+    operations.append(described(each));
+  }
+  py::list storages;
+  for (const auto& each : question.storages) {
+    storages.append(py::make_tuple(each.bytes, python_dtype(each.dtype), each.kept, is_parameter(each.base)));
+  }
+  clock::Price price;
+  std::tie(price.card, price.host, price.compilation, price.parts) =
+      (*source)(operations, storages, question.graph)
+          .cast<std::tuple<double, double, double, decltype(price.parts)>>();
+  return price;
+}
+
+}  // namespace
+
+std::optional<clock::Price> ask_source(const Question& question) {
+  const InterpreterGuard guard;
+  if (!guard || !source) {
+    return std::nullopt;
+  }
+  locks::check_may_take_gil();
+  const py::gil_scoped_acquire gil;
+  try {
+    return answer(question);
+  } catch (py::error_already_set& error) {
+    if (!error.matches(PyExc_Exception)) {
+      PyErr_SetInterrupt();  // raised again at the next Python instruction
+    } else if (first_error->empty()) {
+      *first_error = error.what();
+    }
+  } catch (const py::cast_error& error) {
+    if (first_error->empty()) {
+      *first_error = error.what();
+    }
+  }
+  return std::nullopt;
+}
+
+void bind_source(py::module_& module) {
+  module.def("set_price_source", [](py::function function) {
+    delete source;
+    source = new py::function(std::move(function));
+    first_error->clear();
+  });
+  module.def("price_error", [] { return *first_error; });
+}
+
+}  // namespace hpu::prices

@@ -1,0 +1,31 @@
+// The Python function that determines prices.
+#pragma once
+
+#include "prices/sequence.h"
+
+#include <optional>
+
+namespace hpu::prices {
+
+/// A question to the price source: how long does this sequence take?
+struct Question {
+  struct Operation {
+    const prices::Operation& operation;
+    const std::vector<size_t>& reads;
+    const std::vector<size_t>& writes;
+  };
+  struct Storage {
+    int64_t bytes;
+    c10::ScalarType dtype;  // of the first operand
+    bool kept;              // whether it is used after the sequence
+    const WeakTensor& base;
+  };
+  const std::vector<Operation>& operations;
+  const std::vector<Storage>& storages;
+  bool graph;
+};
+
+/// Calls the price source. Returns nullopt if it raises an error, which is kept for the user.
+std::optional<clock::Price> ask_source(const Question& question);
+
+}  // namespace hpu::prices

@@ -1,0 +1,269 @@
+"""The clock of the simulated card."""
+
+import time
+
+import pytest
+
+from hpu_magic.estimates.cost.constants import FITTED
+from hpu_magic.simulator import card_time, engine
+
+LAUNCH = FITTED.launch_seconds
+
+
+@pytest.fixture
+def clock(torch):
+    """The clock, which is stopped after the test."""
+    yield card_time
+    card_time.stop()
+
+
+def test_small_operators_take_as_long_as_their_launches(torch, clock):
+    x = torch.ones(4, device="hpu")
+    clock.start()
+    for _ in range(100):
+        x = x + 1
+    reading = clock.read()
+    assert reading.launches == 100
+    assert reading.card == pytest.approx(100 * LAUNCH, rel=0.01)
+    assert reading.busy["launch"] == pytest.approx(100 * LAUNCH)
+    assert reading.idle == 0
+
+
+def test_host_runs_ahead_until_it_reads_a_value(torch, clock):
+    x = torch.ones(2048, 2048, device="hpu")
+    clock.start()
+    y = x @ x
+    ahead = clock.read()
+    y.sum().item()
+    joined = clock.read()
+    assert ahead.host == pytest.approx(LAUNCH)
+    assert ahead.card > 5 * LAUNCH
+    assert joined.host == joined.card
+    assert (ahead.waits, joined.waits) == (0, 1)
+
+
+@pytest.mark.parametrize("how", ["torch.hpu.synchronize()", "event.synchronize()", "y.cpu()"])
+def test_host_waits_for_the_card(torch, clock, how):
+    x = torch.ones(1024, 1024, device="hpu")
+    clock.start()
+    y = x @ x
+    event = torch.hpu.Event()
+    event.record()
+    exec(how, {"torch": torch, "event": event, "y": y})
+    reading = clock.read()
+    assert reading.host == reading.card > 0
+
+
+def test_measured_host_leaves_the_card_idle(torch, clock):
+    x = torch.ones(4, device="hpu")
+    clock.start("measured")
+    x + 1
+    time.sleep(0.05)
+    x + 1
+    torch.hpu.synchronize()
+    reading = clock.read()
+    assert 0.05 <= reading.idle <= reading.host
+    clock.start("ideal")
+    x + 1
+    time.sleep(0.05)
+    x + 1
+    assert clock.read().idle == 0
+
+
+def test_measured_host_does_not_include_simulated_kernels(torch, clock):
+    x = torch.ones(1500, 1500, device="hpu")
+    x @ x
+    clock.start("measured")
+    before = time.perf_counter()
+    for _ in range(5):
+        x @ x
+    kernels = time.perf_counter() - before
+    assert clock.read().host < kernels / 2
+
+
+def test_events_measure_the_time_on_the_card(torch, clock):
+    x = torch.ones(1024, 1024, device="hpu")
+    clock.start()
+    first, last = (torch.hpu.Event(enable_timing=True) for _ in range(2))
+    first.record()
+    x @ x
+    last.record()
+    assert first.elapsed_time(last) == pytest.approx(clock.read().card * 1e3)
+
+
+def test_records_list_operators_as_pytorch_calls_them(torch, clock):
+    x = torch.ones(8, 8, device="hpu")
+    clock.start(records=True)
+    y = torch.nn.functional.linear(x, x, x[0]).clone()
+    y.view(-1).add_(1)
+    records = clock.take_records()
+    assert [record.name for record in records] == [
+        "aten::addmm",
+        "aten::clone",
+        "aten::add_.Tensor",
+    ]
+    starts = [record.start for record in records]
+    assert starts == sorted(starts)
+    assert clock.take_records() == []
+
+
+def test_casts_by_autocast_and_copies_by_autograd_are_operators(torch, clock):
+    x = torch.ones(8, 8, device="hpu", requires_grad=True)
+    y, narrow = x * 1, x.detach().bfloat16()
+    clock.start(records=True)
+    with torch.autocast("hpu", dtype=torch.bfloat16):
+        torch.mm(x, narrow)
+    y.mul_(y.detach() + 1).mul_(x)
+    names = [record.name for record in clock.take_records()]
+    casts = ["aten::_to_copy", "aten::mm"]
+    assert names == [
+        *casts,
+        "aten::add.Tensor",
+        "aten::mul_.Tensor",
+        "aten::clone",
+        "aten::mul_.Tensor",
+    ]
+
+
+def test_failed_operators_take_no_time(torch, clock):
+    x = torch.ones(4, 4, device="hpu")
+    clock.start()
+    with pytest.raises(RuntimeError, match="shape"):
+        x @ torch.ones(3, 4, device="hpu")
+    assert set(clock.read().unpriced) == set()
+    assert clock.read().busy["matrix"] == 0
+
+
+def test_work_without_a_price_is_counted(torch, clock, monkeypatch):
+    clock.start()
+    native = engine.load()
+
+    def fail(*_):
+        raise ValueError("no price")
+
+    native.forget_prices()
+    native.set_price_source(fail)
+    try:
+        torch.ones(3, device="hpu").neg().neg()
+        reading = clock.read()
+        assert reading.card == 0
+        assert reading.unpriced == {"aten::ones": 1, "aten::neg": 2}
+        assert "no price" in clock.price_error()
+    finally:
+        native.set_price_source(card_time._source)
+        native.forget_prices()
+
+
+def test_stopped_clock_stands_still(torch, clock):
+    x = torch.ones(4, device="hpu")
+    clock.start()
+    x + 1
+    clock.stop()
+    before = clock.read()
+    (x + 1).sum().item()
+    assert clock.read() == before
+    assert before.band == (pytest.approx(1 / before.band[1]), before.band[1])
+
+
+def test_compiled_code_is_priced_as_graphs(torch, clock, compile_on_hpu):
+    def small_operators(x):
+        for _ in range(10):
+            x = (x * 2).sin()
+        return x
+
+    x = torch.ones(16, device="hpu")
+    compiled = compile_on_hpu(small_operators)
+    compiled(x)
+    clock.start()
+    compiled(x)
+    in_graph = clock.read()
+    assert in_graph.launches == 1
+    assert in_graph.compilation > 0
+    clock.start()
+    small_operators(x)
+    assert clock.read().card > 5 * in_graph.card
+
+
+def test_variable_starts_the_clock(script):
+    code = """
+import torch
+from hpu_magic.simulator import card_time
+x = torch.ones(4, device="hpu")
+torch.hpu.synchronize()
+print(card_time.read().card > 0, card_time.is_on())
+"""
+    assert script(code, simulated=True, HPU_MAGIC_CARD_TIME="1").split()[-2:] == ["True", "True"]
+    assert "False" in script(
+        "from hpu_magic.simulator import card_time; import torch; print(card_time.is_on())",
+        simulated=True,
+    )
+
+
+def test_unknown_hosts_are_rejected(torch, monkeypatch):
+    with pytest.raises(ValueError, match="host is 'fast'; use one of 'ideal', 'measured'"):
+        card_time.start("fast")
+    monkeypatch.setenv("HPU_MAGIC_CARD_TIME", "yes")
+    with pytest.raises(ValueError, match="HPU_MAGIC_CARD_TIME is 'yes'; use 1"):
+        card_time.start_if_requested()
+
+
+LAZY = """
+from hpu_magic.simulator import card_time
+x = torch.ones(16, device="hpu")
+htcore.mark_step()
+
+def step():
+    y = x
+    for _ in range(10):
+        y = (y * 2).sin()
+    htcore.mark_step()
+    return y
+"""
+
+
+def test_lazy_mode_prices_each_graph_once(lazy_process):
+    lines = lazy_process(
+        LAZY
+        + """
+card_time.start()
+step()
+first = card_time.read()
+step()
+second = card_time.read()
+card_time.stop()
+print(first.launches, second.launches)
+print(first.compilation > 0, first.compilation == second.compilation)
+print(abs(second.card - 2 * first.card) < 1e-9)
+"""
+    )
+    assert lines == ["1 2", "True True", "True"]
+
+
+def test_replay_takes_as_long_as_its_graph(lazy_process):
+    lines = lazy_process(
+        LAZY
+        + """
+card_time.start()
+graph = torch.hpu.HPUGraph()
+graph.capture_begin()
+step()
+graph.capture_end()
+captured = card_time.read()
+graph.replay()
+graph.replay()
+print(card_time.read().launches - captured.launches, card_time.read().card / captured.card)
+card_time.stop()
+card_time.start()
+other = torch.hpu.HPUGraph()
+card_time.stop()
+other.capture_begin()
+step()
+other.capture_end()
+card_time.start()
+other.replay()
+print(card_time.read().unpriced)
+card_time.stop()
+"""
+    )
+    assert lines[0].split() == ["2", "3.0"]
+    assert lines[1] == "{'HPU Graph that was captured while the clock was off': 1}"
