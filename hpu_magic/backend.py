@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hpu_magic import __version__, private_folder
+from hpu_magic.errors import HPUError
 from hpu_magic.simulator import TooLateError as TooLateError
 from hpu_magic.simulator import activate as _activate_simulator
 from hpu_magic.simulator import announcement as _announce_simulator
 from hpu_magic.simulator.activation import SWITCH
 from hpu_magic.simulator.finder import vendor_package
+
+if TYPE_CHECKING:
+    from hpu_magic.simulator.card_time import Reading
 
 
 def is_simulated() -> bool:
@@ -20,6 +25,32 @@ def is_simulated() -> bool:
 def variables_for_children() -> dict[str, str]:
     """Return the environment variables with which a child process has the same ``hpu`` device."""
     return {SWITCH: "1"} if is_simulated() else {}
+
+
+def card_time() -> Reading | None:
+    """Return the state of the simulated card's clock, or None if it is off or the card is real."""
+    if not is_simulated():
+        return None
+    from hpu_magic.simulator import card_time as clock
+
+    return clock.read() if clock.is_on() else None
+
+
+def set_card_time(host: str) -> None:
+    """Start the simulated card's clock with an ideal or measured host, or stop it.
+
+    ``host`` is ``"ideal"``, ``"measured"`` or ``"off"``.
+
+    Raises HPUError if the card is real.
+    """
+    if not is_simulated():
+        raise HPUError("Card time is an estimate for simulated cards; this card measures its own.")
+    from hpu_magic.simulator import card_time as clock
+
+    if host == "off":
+        clock.stop()
+    else:
+        clock.start(host)
 
 
 def cards_folder() -> Path | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from traitlets import Bool, Enum, Float, Int, Unicode
+from typing import Any
+
+from traitlets import Bool, Enum, Float, Int, Unicode, observe
 from traitlets.config import Configurable
 
-from hpu_magic import fits
+from hpu_magic import backend, fits
 
 
 class HPUMagics(Configurable):
@@ -22,6 +24,12 @@ class HPUMagics(Configurable):
         ["gaudi", "gaudi2", "gaudi3"],
         default_value="gaudi2",
         help="%hpu_estimate, %hpu_estimate_generation and %hpu_advise --card.",
+    ).tag(config=True)
+    card_time = Enum(
+        ["off", "ideal", "measured"],
+        default_value="off",
+        help="Clock of the simulated card, which %%hpu_time shows: an ideal host only launches "
+        "work, and a measured host also takes the time that this process takes between operators.",
     ).tag(config=True)
     time_runs = Int(
         0,
@@ -58,6 +66,10 @@ class HPUMagics(Configurable):
         min=0.0,
         help="%%hpu_workers --grace: seconds that ranks may continue after another rank fails.",
     ).tag(config=True)
+
+    @observe("card_time")
+    def _set_card_time(self, change: Any) -> None:
+        backend.set_card_time(change["new"])
 
 
 class Configured:

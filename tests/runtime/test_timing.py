@@ -56,6 +56,23 @@ def test_slow_first_runs_are_excluded_from_the_steady_state(run, shell):
     assert 0.03 <= report.mean < 0.4
 
 
+def test_card_time_is_shown_as_an_estimate_with_its_band(run, shell, torch):
+    shell.user_ns["x"] = torch.ones(64, 64, device="hpu")
+    run("%config HPUMagics.card_time = 'ideal'")
+    try:
+        cell = run("%%hpu_time -n 5 -r 3 -o report\nx @ x")
+    finally:
+        run("%config HPUMagics.card_time = 'off'")
+    report = shell.user_ns["report"]
+    low, high = report.band
+    assert low < 1 < high
+    assert len(report.card) == 3
+    assert report.card[0] == pytest.approx(report.card[1])
+    [row] = re.findall(r"card time +(.*)", cell.out)
+    assert re.fullmatch(r"[\d.]+ µs per run \(estimate: [\d.]+ µs to [\d.]+ µs\)", row)
+    assert "card time" not in run("%%hpu_time -n 5 -r 3\nx @ x").out
+
+
 def test_time_includes_the_work_on_the_device(run, shell, torch):
     shell.user_ns["x"] = torch.ones(64, 64, device="hpu")
     cell = run("%hpu_time -n 5 -r 3 x @ x")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hpu_magic import units
+from hpu_magic import backend, units
 from hpu_magic.errors import HPUError
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.present.report import Report, Row
@@ -30,6 +30,11 @@ class TimeReport(Report):
     steady: list[float] = field(default_factory=list)
     """Time per run in seconds, for each repeat in the steady state."""
     runs: int = 1  #: number of runs per repeat
+    card: list[float] = field(default_factory=list)
+    """Estimated time per run on a card in seconds, for each repeat; empty if the clock of the
+    simulated card is off."""
+    band: tuple[float, float] = (1.0, 1.0)
+    """Range in which a measurement on a card is expected, in multiples of the times in `card`."""
 
     @property
     def mean(self) -> float:
@@ -57,11 +62,18 @@ class TimeReport(Report):
         repeats = f"{len(self.steady)} x {self.runs:,} runs"
         first = " + ".join(units.duration(seconds) for seconds in self.first)
         label = "first run" if len(self.first) == 1 else f"first {len(self.first)} runs"
-        return [
+        rows: list[Row] = [
             (label, f"{first}, including compilation"),
             ("steady state", f"{units.duration(self.mean)} {spread} ({repeats})"),
             ("rate", units.rate(1 / self.mean if self.mean else 0.0, "runs")),
         ]
+        if self.card:
+            seconds = statistics.fmean(self.card)
+            low, high = (units.duration(seconds * factor) for factor in self.band)
+            rows.append(
+                ("card time", f"{units.duration(seconds)} per run (estimate: {low} to {high})")
+            )
+        return rows
 
 
 class Stopwatch:
@@ -116,11 +128,14 @@ class Stopwatch:
         self.report.runs = runs or _runs_for(singles[-1])
         for _ in range(repeats):
             device.synchronize()
-            start = clock.perf_counter()
+            start, on_card = clock.perf_counter(), backend.card_time()
             for _ in range(self.report.runs):
                 yield True
             device.synchronize()
             self.report.steady.append((clock.perf_counter() - start) / self.report.runs)
+            if on_card is not None and (now := backend.card_time()) is not None:
+                self.report.card.append((now.host - on_card.host) / self.report.runs)
+                self.report.band = now.band
             # Update after each repeat, so that an interrupted cell reports completed repeats.
             slow = [
                 number
