@@ -24,6 +24,7 @@ FAMILIES = (
     "compile",
     "estimate",
     "dispatch",
+    "card_time",
     "precision",
     "distributed",
     "parallel",
