@@ -32,7 +32,7 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 
 
 def failed_to_write(message: str) -> bool:
-    """Return whether the message of an error is PyTorch's about a file that cannot be written."""
+    """Return whether an error is PyTorch's error about a file that cannot be written."""
     return _NOT_WRITTEN.search(message) is not None
 
 

@@ -42,7 +42,8 @@ class TracedStep:
         self._model, self._call, self._train, self._mode = model, call, train, mode
         self._optimizer = optimizer
         self._fixed: dict[str, Any] = {"checkpointing": checkpointing, "loss": loss}
-        # Maps DeepSpeed's optimizer to the traces with it; None stands for the own optimizer.
+        # Maps DeepSpeed's optimizer to the traces with it; the key None is for the estimate's own
+        # optimizer.
         self._programs: dict[str | None, dict[StepOptions, Program]] = {}
 
     def __repr__(self) -> str:

@@ -28,8 +28,9 @@ class HPUMagics(Configurable):
     card_time = Enum(
         ["off", "ideal", "measured"],
         default_value="off",
-        help="Clock of the simulated card, which %%hpu_time shows: an ideal host only launches "
-        "work, and a measured host also takes the time that this process takes between operators.",
+        help="Clock of the simulated card, which %%hpu_time shows: an ideal host needs time only "
+        "to launch work; a measured host also needs the time that this process spends "
+        "between operators.",
     ).tag(config=True)
     time_runs = Int(
         0,

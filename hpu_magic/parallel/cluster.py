@@ -30,7 +30,7 @@ _LOCAL = "LocalEngineSetLauncher"
 _NOTICE_SECONDS = 2.0
 _END_SECONDS = 5.0
 _START_SECONDS = 300  # on a machine that runs many other processes; usually 2 are enough
-_CONNECT_SECONDS = 10.0  # an interrupt waits as long
+_CONNECT_SECONDS = 10.0  # an interrupt takes effect within this time
 _TICK = 1.0
 
 
@@ -120,7 +120,7 @@ class Cluster:
         return self.client is not None
 
     def _registered(self, expected: int | None) -> bool:
-        """Wait for a moment, and return whether all engines have registered."""
+        """Wait briefly, and return whether all engines have registered."""
         from ipyparallel.error import EngineError
 
         try:

@@ -49,7 +49,7 @@ class Reading:
     waits: int
     """Number of times that the host waited for the card."""
     unpriced: dict[str, int]
-    """Work that has no price and took no time, with the number of runs."""
+    """The number of runs of each kind of work that has no price, and therefore took no time."""
     band: tuple[float, float]
     """Range in which a measurement is expected, in multiples of these times."""
 
