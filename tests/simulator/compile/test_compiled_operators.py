@@ -12,6 +12,7 @@ from operator_samples import (
     MOST_ELEMENTS,
     SPARSE,
     UNINITIALIZED,
+    assert_close,
     elements,
     gradients,
     name_of,
@@ -116,7 +117,7 @@ def check_values(op, actual, expected):
             if reference is not None:
                 assert result.device == reference.device
                 if op.name not in UNINITIALIZED:
-                    torch.testing.assert_close(result, reference, equal_nan=True)
+                    assert_close(result, reference)
 
 
 @pytest.mark.parametrize("dynamic", [None, True])

@@ -7,6 +7,7 @@ from operator_samples import (
     MOST_ELEMENTS,
     SPARSE,
     UNINITIALIZED,
+    assert_close,
     call,
     elements,
     gradients,
@@ -121,7 +122,7 @@ def compare(op, sample, with_gradients):
             assert result.device.type == "hpu"
         assert layout(op, result) == layout(op, reference)
         if op.name not in UNINITIALIZED:
-            torch.testing.assert_close(result.detach().cpu(), value.detach(), equal_nan=True)
+            assert_close(result.detach().cpu(), value.detach())
     if with_gradients:
         results = gradients(on_device, actual)
         for result, reference, value in zip(results, expected_gradients, of_gradients, strict=True):
@@ -130,7 +131,7 @@ def compare(op, sample, with_gradients):
                 # The CPU rounds float16 differently in vectorized loops and their remainders,
                 # which depend on the alignment.
                 close = {"rtol": 4e-3, "atol": 1e-3} if reference.dtype == torch.float16 else {}
-                torch.testing.assert_close(result.cpu(), value, equal_nan=True, **close)
+                assert_close(result.cpu(), value, **close)
     return True
 
 
