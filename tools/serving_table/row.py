@@ -106,7 +106,7 @@ def _guided(llm: Any) -> tuple[bool, str]:
     )
     texts = [each.outputs[0].text for each in llm.generate(["a", "question"], sampling)]
     good = all(re.fullmatch(pattern, text) for text in texts)
-    return good, f"{' and '.join(texts)} match {pattern}" if good else f"{texts} do not match"
+    return good, "the answers match the regular expression" if good else f"wrong answers: {texts}"
 
 
 def _embeddings(rows: list[dict[str, Any]]) -> torch.Tensor:
@@ -122,7 +122,7 @@ def _embedded(llm: Any, rows: list[dict[str, Any]], expected: torch.Tensor) -> t
     outputs = llm.embed([{"prompt_token_ids": row["prompt"]} for row in rows], use_tqdm=False)
     found = torch.tensor([each.outputs.embedding for each in outputs])
     cosine = torch.nn.functional.cosine_similarity(found, expected).min().item()
-    return cosine > 0.999, f"cosine similarity with transformers at least {cosine:.5f}"
+    return cosine > 0.999, f"cosine similarity of at least {int(cosine * 10_000) / 10_000}"
 
 
 def main(folder: Path, features: list[dict[str, Any]]) -> None:
