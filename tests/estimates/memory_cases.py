@@ -534,11 +534,11 @@ def measured(case, *, lazy):
     return figures
 
 
-def measured_seconds(case, *, lazy):
+def measured_seconds(case, *, lazy, wrap=lambda model: model):
     """Return the time of the third step according to the simulated card's clock."""
     from hpu_magic.simulator import card_time
 
-    step = step_of(case, lazy=lazy)
+    step = step_of(case, lazy=lazy, wrap=wrap)
     card_time.start()
     try:
         for _ in range(2):
@@ -561,10 +561,10 @@ def mark(*, lazy):
         htcore.mark_step()
 
 
-def step_of(case, *, lazy, note=lambda when: None):
-    """Return a function that runs a step, and calls `note` after the passes."""
+def step_of(case, *, lazy, note=lambda when: None, wrap=lambda model: model):
+    """Return a function that runs a step of a wrapped model, and calls `note` after the passes."""
     torch.manual_seed(0)
-    model = case.model().train(case.train).to("hpu")
+    model = wrap(case.model().train(case.train).to("hpu"))
     args, kwargs = tree_map_only(torch.Tensor, lambda value: value.to("hpu"), case.batch())
     optimizer = case.optimizer(model.parameters()) if case.optimizer else None
 

@@ -38,6 +38,15 @@ def test_card_time_of_a_recorded_step_equals_the_estimate(shell, lazy_process, n
     assert measured == pytest.approx(estimated_seconds(CASES[name], lazy=True), rel=0.02)
 
 
+@pytest.mark.parametrize(
+    "name", ["mlp inference", "cnn inference", "residual inference", "attention causal inference"]
+)
+def test_card_time_of_compiled_inference_equals_the_estimate(shell, compile_on_hpu, name):
+    measured = measured_seconds(CASES[name], lazy=False, wrap=compile_on_hpu)
+    # The estimates of compiled code and of lazy mode have the same prices.
+    assert measured == pytest.approx(estimated_seconds(CASES[name], lazy=True), rel=0.02)
+
+
 @pytest.mark.parametrize("name", sorted(_SPLIT & {*names(lazy=True)}))
 def test_split_graphs_take_longer_than_the_estimate(shell, lazy_process, name):
     code = _MEASURE.format(folder=str(Path(__file__).parent), name=name)
