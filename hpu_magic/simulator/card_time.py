@@ -7,9 +7,12 @@ the host reads a value or synchronizes, it waits for the card. The prices come f
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Protocol
 
 import hpu_magic
@@ -116,6 +119,38 @@ def price_error() -> str:
 def take_records() -> list[Record]:
     """Return the work that ran since the last call, at most one million launches."""
     return [Record(*each) for each in engine.load().take_records()]
+
+
+def write_trace(path: str | Path) -> None:
+    """Write the work that ran since the last call as a trace, which ui.perfetto.dev can open.
+
+    Each part of the card has a track. Like `take_records`, this needs ``start(records=True)``.
+    """
+    low, high = read().band
+    title = f"Card time (estimate, {low:.2g} to {high:.2g} times as long)"
+    events: list[dict[str, object]] = [_metadata("process_name", 0, title)]
+    tracks = dict.fromkeys(read().busy)
+    events += [_metadata("thread_name", number, name) for number, name in enumerate(tracks)]
+    for record in take_records():
+        events += _spans(record)
+    Path(path).write_text(json.dumps({"traceEvents": events}))
+
+
+def _metadata(kind: str, track: int, name: str) -> dict[str, object]:
+    return {"name": kind, "ph": "M", "pid": 0, "tid": track, "args": {"name": name}}
+
+
+def _spans(record: Record) -> Iterator[dict[str, object]]:
+    """Yield a span for each part: after the launch, engines run in parallel, and links follow."""
+    launched = record.start + record.parts["launch"]
+    starts = dict.fromkeys(record.parts, launched) | {
+        "launch": record.start,
+        "links": record.start + record.seconds - record.parts["links"],
+    }
+    for track, (part, seconds) in enumerate(record.parts.items()):
+        if seconds:
+            times = {"ts": starts[part] * 1e6, "dur": seconds * 1e6}
+            yield {"name": record.name, "ph": "X", "pid": 0, "tid": track, **times}
 
 
 def start_if_requested() -> None:

@@ -1,5 +1,6 @@
 """The clock of the simulated card."""
 
+import json
 import time
 
 import pytest
@@ -105,6 +106,25 @@ def test_records_list_operators_as_pytorch_calls_them(torch, clock):
     starts = [record.start for record in records]
     assert starts == sorted(starts)
     assert clock.take_records() == []
+
+
+def test_trace_has_a_track_for_each_part_of_the_card(torch, clock, tmp_path):
+    x = torch.ones(1024, 1024, device="hpu")
+    clock.start(records=True)
+    (x @ x).cpu()
+    clock.write_trace(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    names = {each["tid"]: each["args"]["name"] for each in events if each["name"] == "thread_name"}
+    spans = {(each["name"], names[each["tid"]]): each for each in events if each["ph"] == "X"}
+    product, copy = (
+        {part: span for (name, part), span in spans.items() if name == wanted}
+        for wanted in ("aten::mm", "aten::_to_copy")
+    )
+    assert product.keys() == {"matrix", "memory", "launch"}
+    assert {"memory", "links", "launch"} <= copy.keys()
+    assert product["matrix"]["ts"] == pytest.approx(LAUNCH * 1e6)
+    last = copy["links"]
+    assert last["ts"] + last["dur"] == pytest.approx(clock.read().card * 1e6)
 
 
 def test_casts_by_autocast_and_copies_by_autograd_are_operators(torch, clock):
