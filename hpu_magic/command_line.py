@@ -13,6 +13,7 @@ from typing import NoReturn
 import hpu_magic
 from hpu_magic import backend
 from hpu_magic.commands import terminal as estimate
+from hpu_magic.dry_runs import command as dry_run
 from hpu_magic.errors import suggestion
 from hpu_magic.health import command as doctor
 from hpu_magic.monitor import hlsmi, top
@@ -25,7 +26,10 @@ _GROUPS = {
         "top": "hpu-magic top --sort idle",
         "hl-smi": "hpu-magic hl-smi -Q index,memory.used -f csv",
     },
-    "Before the card": {"estimate": "hpu-magic estimate models:make --inputs 8x512:int64"},
+    "Before the card": {
+        "estimate": "hpu-magic estimate models:make --inputs 8x512:int64",
+        "dry-run": "hpu-magic dry-run --card gaudi3 train.py --batch 64",
+    },
     "Installation": {
         "doctor": "hpu-magic doctor --json",
         "build": "hpu-magic build --dir /opt/hpu_magic/engine",
@@ -74,6 +78,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_parser(commands)
     doctor.add_parser(commands)
     estimate.add_parser(commands)
+    dry_run.add_parser(commands)
     _add_build(commands)
     _add_hl_smi(commands)
     parser.epilog = _overview(commands)

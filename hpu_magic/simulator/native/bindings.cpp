@@ -1,5 +1,4 @@
 // Python bindings of the engine.
-#include "calls/compile_only.h"
 #include "calls/dtypes.h"
 #include "calls/generator.h"
 #include "calls/geometry.h"
@@ -11,6 +10,7 @@
 #include "memory/card.h"
 #include "memory/card_types.h"
 #include "memory/memory.h"
+#include "memory/skipping.h"
 #include "operators/operators.h"
 #include "threads/interpreter.h"
 
@@ -21,6 +21,7 @@ namespace py = pybind11;
 
 namespace hpu {
 void bind_clock(py::module_& module);        // prices/bind_clock.cpp
+void bind_dry_run(py::module_& module);      // lazy/bind_dry_run.cpp
 void bind_collectives(py::module_& module);  // collectives/bind_collectives.cpp
 void bind_program(py::module_& module);      // compile/bind_program.cpp
 bool remove_cuda_accelerator();              // device/device.cpp
@@ -107,7 +108,8 @@ void bind_execution(py::module_& module) {
       "set_compile_only",
       [](bool on) {
         hpu::recorder::flush(hpu::recorder::Cause::mark_step);  // runs in the mode of its recording
-        hpu::compile_only::flag = on;
+        hpu::skipping::mode =
+            on ? hpu::skipping::Mode::compile_only : hpu::skipping::Mode::off;
       },
       py::arg("on"), no_gil);
   module.def(
@@ -199,6 +201,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   bind_execution(module);
   hpu::bind_clock(module);
   hpu::bind_program(module);
+  hpu::bind_dry_run(module);
   hpu::bind_collectives(module);
   py::module_::import("atexit").attr("register")(py::cpp_function(
       &hpu::end_interpreter_guards, py::call_guard<py::gil_scoped_release>()));

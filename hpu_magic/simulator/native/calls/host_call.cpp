@@ -43,11 +43,8 @@ bool is_of_kind(const c10::Argument& argument, c10::TypeKind kind) {
   return type.kind() == kind;
 }
 
-/// Returns whether a kernel may write to an argument. Batch normalization updates its running
-/// statistics, but not all of its operators declare this.
 bool may_be_written(const c10::Argument& argument) {
-  return is_written(argument) || argument.name() == "running_mean" ||
-      argument.name() == "running_var";
+  return is_written(argument) || is_running_statistic(argument);
 }
 
 bool draws(const c10::OperatorHandle& op) {

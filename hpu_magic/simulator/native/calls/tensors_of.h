@@ -16,6 +16,12 @@ inline bool is_written(const c10::Argument& declared) {
   return declared.alias_info() && declared.alias_info()->isWrite();
 }
 
+/// Returns whether an argument is a statistic that batch normalization updates. Not all of its
+/// operators declare that they write to it.
+inline bool is_running_statistic(const c10::Argument& declared) {
+  return declared.name() == "running_mean" || declared.name() == "running_var";
+}
+
 /// Calls `visit` with each tensor of an argument.
 template <class Visit>
 void for_each_tensor(const c10::IValue& value, const Visit& visit) {

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <deque>
 #include <mutex>
+#include <tuple>
 
 namespace hpu::events {
 namespace {
@@ -22,6 +23,8 @@ constexpr const char* kOtherNames = "(others)";
 std::atomic<int> listeners{0};
 std::array<Counter, kKinds> counters;
 std::deque<Event> buffer;
+std::atomic<bool> counting_lines{false};
+std::map<std::tuple<Kind, std::string, std::string, int>, uint64_t> by_line;
 uint64_t sequence = 0;
 
 int64_t now() {
@@ -35,7 +38,8 @@ int64_t now() {
 const char* name_of(Kind kind) {
   static constexpr std::array names{
       "graph_compilation",    "recipe_cache_hit", "recipe_cache_miss",      "cpu_fallback",
-      "host_synchronization", "mark_step",        "memory_defragmentation", "device_acquired"};
+      "host_synchronization", "mark_step",        "memory_defragmentation", "device_acquired",
+      "stand_in",             "assumed_shape"};
   static_assert(names.size() == kKinds);
   return names[static_cast<size_t>(kind)];
 }
@@ -60,11 +64,18 @@ void emit(Kind kind, const std::string& name, int64_t duration, std::string deta
   if (listening()) {
     line = python_line();  // this acquires the GIL, which is not allowed while holding the lock
   }
+  PythonLine own;
+  if (counting_lines.load(std::memory_order_relaxed)) {
+    own = own_line();
+  }
   const std::lock_guard lock(locks::events);
   Counter& counter = counters[static_cast<size_t>(kind)];
   ++counter.count;
   counter.nanoseconds += duration;
   counter.longest = std::max(counter.longest, duration);
+  if (counting_lines.load(std::memory_order_relaxed)) {
+    ++by_line[{kind, name, own.file, own.number}];
+  }
   if (!name.empty()) {
     const bool known = counter.names.size() < kMostNames || counter.names.count(name) > 0;
     ++counter.names[known ? name : kOtherNames];
@@ -90,6 +101,20 @@ std::vector<Event> since(uint64_t first) {
   const uint64_t oldest = buffer.empty() ? first : buffer.front().sequence;
   const size_t skipped = first > oldest ? std::min<size_t>(first - oldest, buffer.size()) : 0;
   return {buffer.begin() + static_cast<std::ptrdiff_t>(skipped), buffer.end()};
+}
+
+void count_lines() {
+  counting_lines.store(true);
+}
+
+std::vector<LineCount> line_counts() {
+  const std::lock_guard lock(locks::events);
+  std::vector<LineCount> counts;
+  for (const auto& [key, count] : by_line) {
+    const auto& [kind, name, file, number] = key;
+    counts.push_back({kind, name, {file, number}, count});
+  }
+  return counts;
 }
 
 uint64_t next_sequence() {

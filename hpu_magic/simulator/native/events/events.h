@@ -18,8 +18,10 @@ enum class Kind : uint8_t {
   mark_step,
   memory_defragmentation,
   device_acquired,
+  stand_in,  // in a dry run, a value that was not computed was read
+  assumed_shape,  // in a dry run, the size of a result depends on such values
 };
-constexpr size_t kKinds = 8;
+constexpr size_t kKinds = 10;
 const char* name_of(Kind kind);
 
 struct Event {
@@ -51,6 +53,9 @@ struct PythonLine {
 /// is empty if there is no Python frame.
 PythonLine python_line();
 
+/// Like `python_line`, but prefers a line outside all installed packages.
+PythonLine own_line();
+
 bool listening();
 /// Adds or removes a listener. Calls can be nested, and each `true` must be matched by a `false`.
 void listen(bool on);
@@ -59,6 +64,18 @@ void listen(bool on);
 void emit(Kind kind, const std::string& name, int64_t duration = 0, std::string detail = "");
 
 Counter counter(Kind kind);
+
+/// Events of one kind and name that one line caused.
+struct LineCount {
+  Kind kind;
+  std::string name;
+  PythonLine line;
+  uint64_t count;
+};
+
+/// Starts to count events by the line that `own_line` returns.
+void count_lines();
+std::vector<LineCount> line_counts();
 
 /// Returns the events starting at this sequence number. The oldest events may have been dropped.
 std::vector<Event> since(uint64_t sequence);

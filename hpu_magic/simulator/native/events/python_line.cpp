@@ -6,7 +6,10 @@
 #include <Python.h>
 #include <frameobject.h>
 
+#include <string>
 #include <string_view>
+#include <unordered_map>
+#include <utility>
 
 namespace hpu::events {
 namespace {
@@ -34,6 +37,23 @@ bool is_library(std::string_view file) {
   return is_standard_library(file);
 }
 
+/// The origin of a file's code.
+enum class Origin : uint8_t { library, package, own };
+
+Origin origin_of(const std::string& file) {
+  static auto& known = *new std::unordered_map<std::string, Origin>;  // guarded by the GIL
+  const auto found = known.find(file);
+  if (found != known.end()) {
+    return found->second;
+  }
+  const bool installed = file.find("-packages/") != std::string::npos ||
+      file.find("/hpu_magic/dry_run/") != std::string::npos;
+  const Origin origin = is_library(file) ? Origin::library
+      : installed                        ? Origin::package
+                                         : Origin::own;
+  return known.emplace(file, origin).first->second;
+}
+
 PythonLine line_of(PyFrameObject* frame) {
   PythonLine line;
   PyCodeObject* code = PyFrame_GetCode(frame);
@@ -47,9 +67,9 @@ PythonLine line_of(PyFrameObject* frame) {
   return line;
 }
 
-}  // namespace
-
-PythonLine python_line() {
+/// Returns the line of the innermost frame whose code has at least the wanted origin. If there is
+/// none, returns the best line, preferring inner frames.
+PythonLine innermost_line(Origin wanted) {
   const InterpreterGuard guard;
   if (!guard) {
     return {};
@@ -57,24 +77,35 @@ PythonLine python_line() {
   locks::check_may_take_gil();
   const PyGILState_STATE gil = PyGILState_Ensure();
   PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
-  PythonLine innermost;
-  PythonLine user_line;
+  PythonLine best;
+  Origin origin = Origin::library;
   while (frame) {
     PythonLine line = line_of(frame);
-    if (innermost.file.empty()) {
-      innermost = line;
-    }
     PyFrameObject* caller = PyFrame_GetBack(frame);
     Py_DECREF(frame);
     frame = caller;
-    if (!is_library(line.file)) {
-      user_line = std::move(line);
+    const Origin found = origin_of(line.file);
+    if (best.file.empty() || found > origin) {
+      best = std::move(line);
+      origin = found;
+    }
+    if (origin >= wanted) {
       break;
     }
   }
   Py_XDECREF(frame);
   PyGILState_Release(gil);
-  return user_line.file.empty() ? innermost : user_line;
+  return best;
+}
+
+}  // namespace
+
+PythonLine python_line() {
+  return innermost_line(Origin::package);
+}
+
+PythonLine own_line() {
+  return innermost_line(Origin::own);
 }
 
 }  // namespace hpu::events

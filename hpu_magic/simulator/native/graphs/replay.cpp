@@ -3,6 +3,7 @@
 #include "calls/dtypes.h"
 #include "calls/generator.h"
 #include "calls/host_call.h"
+#include "memory/skipping.h"
 #include "calls/thread_modes.h"
 #include "memory/card_types.h"
 #include "memory/memory.h"
@@ -122,6 +123,10 @@ bool ReplayStep::unchanged() const {
 }
 
 void ReplayStep::run(Stack& stack) {
+  if (skipping::dry_run()) {
+    node_->run();
+    return;
+  }
   const DefaultDtype as_recorded(node_->default_dtype);
   if (mode_ == Mode::unprepared || (mode_ == Mode::direct && !unchanged())) {
     mode_ = Mode::unprepared;  // prepare() may throw if an output cannot be allocated

@@ -1,9 +1,10 @@
 #include "lazy/recorded_graph.h"
 
-#include "calls/compile_only.h"
 #include "calls/generator.h"
+#include "memory/skipping.h"
 #include "calls/tensors_of.h"
 #include "calls/thread_modes.h"
+#include "lazy/dry_call.h"
 #include "memory/memory.h"
 #include "memory/zero_pages.h"
 
@@ -75,12 +76,15 @@ void Node::skip() const {
 }
 
 void Node::run() const {
-  if (compile_only::enabled()) {
+  if (skipping::compile_only()) {
     skip();
     return;
   }
   const KernelsOnly kernels_only;
   const DefaultDtype as_recorded(default_dtype);
+  if (skipping::dry_run() && assume_node(*this)) {
+    return;
+  }
   Stack stack = arguments;
   if (resized.empty()) {
     HostCall(op, &stack).run_into(outputs, {});

@@ -1,5 +1,6 @@
 #include "memory/block.h"
 
+#include "memory/skipping.h"
 #include "memory/card.h"
 #include "memory/card_types.h"
 #include "memory/memory.h"
@@ -16,9 +17,12 @@
 namespace hpu {
 namespace {
 
+/// The size from which tensors use no host memory in a dry run.
+constexpr size_t kUnused = size_t{64} << 10;
+
 /// Allocates host memory. Returns null if the host is out of memory.
 c10::DataPtr host_memory(size_t bytes) {
-  if (bytes >= kLazyPages) {
+  if (bytes >= kLazyPages || (bytes >= kUnused && skipping::dry_run())) {
     return lazy_pages(bytes);
   }
   const CachedMemory kept;
@@ -103,7 +107,7 @@ void reserve_as(const c10::Storage& storage, c10::ScalarType dtype) {
     return;
   }
   storage.unsafeGetStorageImpl()->set_allocator(&narrow_allocator);
-  card::release(block->bytes - device_bytes(block->bytes, true));
+  card::release(block->bytes - device_bytes(block->bytes, true), block->reservation);
 }
 
 bool is_narrow(const c10::Storage& storage) {
@@ -116,7 +120,7 @@ size_t device_bytes(size_t bytes, bool narrow) {
 
 void free_block(void* context) {
   auto* block = static_cast<Block*>(context);
-  card::release(device_bytes(block->bytes, block->narrow));
+  card::release(device_bytes(block->bytes, block->narrow), block->reservation);
   delete block;
 }
 
@@ -154,6 +158,7 @@ void rebind(const c10::Storage& storage, StoragePtr twin, size_t bytes) {
   if (old) {
     block->mark = old->mark;
     block->number = old->number;
+    block->assumption = old->assumption;
     if (old->twin) {
       block->failure = old->failure;
     }

@@ -1,6 +1,7 @@
 // The memory of a device storage: a CPU storage and the device memory reserved for it.
 #pragma once
 
+#include "memory/allocations.h"
 #include "memory/memory.h"
 
 #include <atomic>
@@ -16,6 +17,8 @@ struct Block {
   RecordMark mark{};
   uint64_t number = 0;  // see number_of
   std::shared_ptr<const std::string> failure{};  // why the storage will never be written
+  uint64_t reservation = allocations::latest();  // the reservation of its device memory
+  Assumption assumption{};
 };
 
 void free_block(void* block);

@@ -1,6 +1,7 @@
 #include "memory/card.h"
 
 #include "events/events.h"
+#include "memory/allocations.h"
 #include "memory/memory_reuse.h"
 #include "threads/locks.h"
 
@@ -107,10 +108,21 @@ int64_t capacity() {
   return limit.load();
 }
 
+namespace {
+
+/// Raises the vendor's out-of-memory error.
+[[noreturn]] void raise_full(size_t bytes) {
+  allocations::fail(bytes, page.load()->in_use.load(), limit.load());
+  TORCH_CHECK(false, allocation_failed(bytes));
+}
+
+}  // namespace
+
 void reserve(size_t bytes) {
   if (!try_reserve(bytes) && !defragment([bytes] { return try_reserve(bytes); })) {
-    TORCH_CHECK(false, allocation_failed(bytes));
+    raise_full(bytes);
   }
+  allocations::add(bytes);
 }
 
 void check_room(size_t bytes, int64_t unreserved) {
@@ -121,7 +133,7 @@ void check_room(size_t bytes, int64_t unreserved) {
     return in_use + needed <= limit.load(std::memory_order_relaxed);
   };
   if (!has_room() && !defragment(has_room)) {
-    TORCH_CHECK(false, allocation_failed(bytes));
+    raise_full(static_cast<size_t>(unreserved) + bytes);
   }
 }
 
@@ -143,10 +155,11 @@ void host_out_of_memory(size_t bytes) {
       "a smaller size.");
 }
 
-void release(size_t bytes) noexcept {
+void release(size_t bytes, uint64_t reservation) noexcept {
   if (bytes == 0) {
     return;
   }
+  allocations::remove(reservation, bytes);
   Counters& now = *page.load(std::memory_order_relaxed);
   const auto size = static_cast<int64_t>(bytes);
   const int64_t in_use = now.in_use.fetch_sub(size, std::memory_order_relaxed) - size;

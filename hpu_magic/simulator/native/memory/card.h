@@ -60,7 +60,7 @@ bool defragment(const std::function<bool()>& attempt);
 
 /// Raises an out-of-memory error that explains that the host, not the card, is out of memory.
 [[noreturn]] void host_out_of_memory(size_t bytes);
-void release(size_t bytes) noexcept;
+void release(size_t bytes, uint64_t reservation = 0) noexcept;
 
 const Counters& counters();
 void reset_peak();

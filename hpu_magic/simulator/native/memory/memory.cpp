@@ -97,6 +97,11 @@ bool has_memory(const c10::Storage& storage) {
   return !block || block->twin;
 }
 
+Assumption* assumption_of(const c10::Storage& storage) {
+  Block* block = block_of(storage);
+  return block ? &block->assumption : nullptr;
+}
+
 void grow(const c10::Storage& storage, size_t bytes) {
   c10::StorageImpl* impl = storage.unsafeGetStorageImpl();
   if (bytes <= impl->nbytes()) {

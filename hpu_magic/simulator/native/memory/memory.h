@@ -71,6 +71,16 @@ at::Tensor pending_tensor(
     c10::IntArrayRef sizes, c10::IntArrayRef strides, int64_t offset, caffe2::TypeMeta dtype);
 bool has_memory(const c10::Storage& storage);
 
+/// What a dry run assumes about the values of a storage.
+struct Assumption {
+  bool assumed = false;  // whether values were not computed; otherwise, the rest has no meaning
+  int64_t value = 0;  // the value of integers and Booleans
+  double share = 1;  // the portion of a mask's elements that are true
+};
+
+/// Returns the assumption about a device storage, or null for a storage on another device.
+Assumption* assumption_of(const c10::Storage& storage);
+
 /// Enlarges a storage to this size and keeps its contents. Recorded operations continue to use it.
 void grow(const c10::Storage& storage, size_t bytes);
 

@@ -1,8 +1,9 @@
 #include "operators/operators.h"
 
-#include "calls/compile_only.h"
 #include "calls/policy.h"
+#include "memory/skipping.h"
 #include "events/events.h"
+#include "lazy/dry_call.h"
 #include "lazy/recorder.h"
 #include "lazy/skipped_call.h"
 
@@ -20,10 +21,10 @@ void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::S
     // A card first copies the inputs to the host.
     events::emit(events::Kind::host_synchronization, c10::toString(op.operator_name()));
   }
-  if (compile_only::enabled() && skip_call(op, stack)) {
+  if (skipping::compile_only() && skip_call(op, stack)) {
     return;
   }
-  HostCall(op, stack).run();
+  run_or_assume(op, stack);
 }
 
 void register_undecomposed(const std::vector<std::string>& operators) {

@@ -5,7 +5,7 @@
 // supports operators whose results either have new storages or are arguments that they write to.
 #pragma once
 
-#include "calls/compile_only.h"
+#include "memory/skipping.h"
 #include "calls/dtypes.h"
 #include "calls/indices.h"
 #include "calls/thread_modes.h"
@@ -127,7 +127,7 @@ struct Kernel;
 template <class Op, class Result, class... Arguments>
 struct Kernel<Op, Result(Arguments...)> {
   static Result call(Arguments... arguments) {
-    if (!recorder::enabled() && !compile_only::enabled() && !is_slow_product<Op>(arguments...) &&
+    if (!recorder::enabled() && !skipping::enabled() && !is_slow_product<Op>(arguments...) &&
         !(is_narrow(arguments) || ...)) {
       try {
         return run(std::index_sequence_for<Arguments...>(), arguments...);

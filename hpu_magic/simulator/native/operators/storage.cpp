@@ -1,10 +1,13 @@
 // Operators that create, view, resize, fill and copy device storages.
 #include "calls/dtypes.h"
+#include "calls/stand_ins.h"
 #include "calls/thread_modes.h"
 #include "events/events.h"
+#include "lazy/dry_call.h"
 #include "memory/card.h"
 #include "memory/card_types.h"
 #include "memory/memory.h"
+#include "memory/skipping.h"
 #include "memory/zero_pages.h"
 #include "operators/kernel.h"
 
@@ -144,7 +147,7 @@ const at::Tensor& resize(
 /// known until the first tensor uses it.
 void narrow_stored_values(const at::Tensor& tensor) {
   const c10::Storage& storage = tensor.storage();
-  if (!has_memory(storage) || failure_of(storage)) {
+  if (!has_memory(storage) || failure_of(storage) || skipping::dry_run()) {
     return;
   }
   const recorder::Lock lock;
@@ -197,6 +200,11 @@ at::Tensor raw(const at::Tensor& tensor) {
 
 /// Copies between devices or within the device. The caller has already broadcast `source`.
 void copy_values(const at::Tensor& source, at::Tensor destination) {
+  if (skipping::dry_run()) {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    copy_or_assume(source, destination);
+    return;
+  }
   const at::Tensor from = on_device(source) ? host_view(source) : source;
   if (on_device(destination)) {
     clear_failure_if_overwritten(destination);
@@ -274,14 +282,21 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& destin
   return copy_from(self, destination, false);
 }
 
+at::Scalar scalar_of(const at::Tensor& self) {
+  if (skipping::dry_run() && stand_ins::assumed(self)) {
+    return stand_ins::read(self, "aten::_local_scalar_dense");
+  }
+  return at::native::_local_scalar_dense_cpu(host_view(self));
+}
+
 at::Scalar local_scalar_dense(const at::Tensor& self) {
   if (recorder::enabled()) {
     const recorder::Lock lock;
     recorder::flush(recorder::Cause::host_read, "aten::_local_scalar_dense");
-    return at::native::_local_scalar_dense_cpu(host_view(self));
+    return scalar_of(self);
   }
   events::emit(events::Kind::host_synchronization, "aten::_local_scalar_dense");
-  return at::native::_local_scalar_dense_cpu(host_view(self));
+  return scalar_of(self);
 }
 
 void record_stream(at::Tensor&, at::Stream) {}
@@ -310,7 +325,12 @@ at::Tensor one_hot(const at::Tensor& self, int64_t num_classes) {
       "one_hot has num_classes ", num_classes, " for ", self.numel(),
       " classes; pass a positive number.");
   const int64_t classes = num_classes > 0 ? num_classes : self.max().item<int64_t>() + 1;
-  return at::eq(self.unsqueeze(-1), at::arange(classes, self.options())).to(at::kLong);
+  at::Tensor result =
+      at::eq(self.unsqueeze(-1), at::arange(classes, self.options())).to(at::kLong);
+  if (skipping::dry_run()) {
+    assumption_of(result.storage())->share = 1.0 / static_cast<double>(classes);
+  }
+  return result;
 }
 
 /// Draws from the device's generator, whereas the CPU kernel would draw from the CPU's generator.

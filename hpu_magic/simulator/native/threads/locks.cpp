@@ -17,6 +17,7 @@ Brief operators(Rank::operators);
 Brief pinned_memory(Rank::pinned_memory);
 Brief cached_memory(Rank::cached_memory);
 Brief events(Rank::events);
+Brief allocations(Rank::allocations);
 Brief collectives(Rank::collectives);
 Brief clock(Rank::clock);
 
@@ -59,8 +60,8 @@ void note_unlocked(Rank) {}
 std::array<void (*)(), 3> forgotten{};
 
 // A thread that forks does not hold any of these locks, because it is running Python code.
-constexpr std::array<Brief*, 6> brief{
-    &operators, &pinned_memory, &cached_memory, &events, &collectives, &clock};
+constexpr std::array<Brief*, 7> brief{
+    &operators, &pinned_memory, &cached_memory, &events, &allocations, &collectives, &clock};
 
 void before_fork() {
   for (Brief* lock : brief) {

@@ -16,6 +16,7 @@ enum class Rank : uint8_t {
   pinned_memory,
   cached_memory,
   events,
+  allocations,
   collectives,
   clock
 };
@@ -64,6 +65,7 @@ extern Brief operators;  // the set of operators that have a device kernel
 extern Brief pinned_memory;  // the address ranges of page-locked memory
 extern Brief cached_memory;  // freed memory that is cached for the next tensor of the same size
 extern Brief events;  // the event counters and the event buffer
+extern Brief allocations;  // the history of device memory in a dry run
 extern Brief collectives;  // the collectives that have not finished
 extern Brief clock;  // the clocks of host and card, and known prices
 

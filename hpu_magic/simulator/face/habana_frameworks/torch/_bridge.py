@@ -25,6 +25,7 @@ from hpu_magic.simulator import card_time, cards, engine
 from hpu_magic.simulator.activation import GpuPresent, TooLateError
 from hpu_magic.simulator.cards.configuration import Configuration
 from hpu_magic.simulator.cards.page import COUNTERS_OFFSET
+from hpu_magic.simulator.dry_run import start as dry_run
 
 # Flags that limit the number of operations that lazy mode records before executing them.
 _GRAPH_LIMITS = ("PT_HPU_MAX_COMPOUND_OP_SIZE", "PT_HPU_MAX_ACCUM_SIZE")
@@ -86,6 +87,8 @@ def load() -> None:
         print(f"hpu_magic: {limits}", file=sys.stderr)
     export_mode()
     card_time.start_if_requested()
+    if dry_run.SWITCH in os.environ:
+        dry_run.start(native)
     _loaded = True
 
 

@@ -1,0 +1,1 @@
+"""Dry runs: what a script would do on cards that compute nothing."""

@@ -1,0 +1,232 @@
+"""The result of a dry run."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hpu_magic import units
+from hpu_magic.runtime.present.report import Report, Row
+
+_MOST_LINES = 5
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of code, with the memory that it reserved or the number of events that it caused.
+
+    Attributes
+    ----------
+    file : str
+        Path of the file.
+    line : int
+        Number of the line.
+    text : str
+        The line's code.
+    what : str
+        The operator, or an empty string.
+    count : int
+        Number of events.
+    bytes : int
+        Memory at the peak.
+    """
+
+    file: str
+    line: int
+    text: str
+    what: str = ""
+    count: int = 0
+    bytes: int = 0
+
+    @property
+    def place(self) -> str:
+        """The name of the file and the number of the line."""
+        return f"{Path(self.file).name}:{self.line}" if self.file else "unknown line"
+
+
+@dataclass(frozen=True)
+class Shortage:
+    """An allocation that did not fit on the card.
+
+    Attributes
+    ----------
+    line : Line
+        The line that allocated memory.
+    bytes : int
+        The size of the allocation.
+    in_use : int
+        The memory that was in use.
+    capacity : int
+        The memory that tensors can use.
+    """
+
+    line: Line
+    bytes: int
+    in_use: int
+    capacity: int
+
+    @property
+    def missing(self) -> int:
+        """The number of bytes that are missing."""
+        return self.in_use + self.bytes - self.capacity
+
+
+@dataclass(frozen=True, repr=False)
+class DryRun(Report):
+    """What a script did on a simulated card that computes nothing.
+
+    Attributes
+    ----------
+    script : str
+        Path of the script.
+    status : int
+        Exit status of the script.
+    card : str
+        Generation of the card.
+    mode : str
+        ``"eager"`` or ``"lazy"``.
+    capacity : int
+        Bytes that tensors can use.
+    peak : int
+        Highest number of bytes in use.
+    composition : dict
+        Bytes at the peak by kind of tensor.
+    memory_lines : list of Line
+        Lines with the most memory at the peak.
+    shortage : Shortage or None
+        The last allocation that did not fit.
+    out_of_memory : bool
+        Whether the script ended because the card was full.
+    error : str or None
+        The exception that ended the script.
+    steps : int
+        Number of optimizer steps that ran.
+    cycle : int or None
+        Number of steps that repeat, or None if the steps do not repeat.
+    stopped : bool
+        Whether the run ended before the script's end.
+    graphs : int
+        Number of compiled graphs.
+    host_reads, fallbacks, stand_ins, assumed_shapes : list of Line
+        Lines that read device memory on the host, ran operators on the CPU, read values that were
+        not computed, and used sizes that depend on such values.
+    """
+
+    script: str
+    status: int
+    card: str
+    mode: str
+    capacity: int
+    peak: int
+    composition: dict[str, int]
+    memory_lines: list[Line]
+    shortage: Shortage | None
+    out_of_memory: bool
+    error: str | None
+    steps: int
+    cycle: int | None
+    stopped: bool
+    graphs: int
+    host_reads: list[Line]
+    fallbacks: list[Line]
+    stand_ins: list[Line]
+    assumed_shapes: list[Line]
+
+    @classmethod
+    def from_record(cls, script: str, status: int, record: dict[str, Any]) -> DryRun:
+        """Return the result that the record of a process describes."""
+        ended, failure = record["ended"], record["failure"]
+        message = ended.get("message", "")
+        lines: dict[str, Any] = {
+            name: [Line(**each) for each in record[name]]
+            for name in ("memory_lines", "host_reads", "fallbacks", "stand_ins", "assumed_shapes")
+        }
+        same = ("card", "mode", "capacity", "peak", "composition", "steps", "cycle", "graphs")
+        return cls(
+            script=script,
+            status=status,
+            shortage=failure and Shortage(**{**failure, "line": Line(**failure["line"])}),
+            out_of_memory=failure is not None and "Allocation failed for size" in message,
+            error=f"{ended['type']}: {message}" if ended["how"] == "error" else None,
+            stopped=ended["how"] == "stopped",
+            **{name: record[name] for name in same},
+            **lines,
+        )
+
+    def title(self) -> str:
+        """Return whether the script fits on the card."""
+        result = "it fits"
+        if self.out_of_memory:
+            result = "it runs out of memory"
+        elif self.error is not None:
+            result = "it ended with an error"
+        return f"Dry run of {self.script} on 1 simulated {self.card} ({self.mode}): {result}."
+
+    def rows(self) -> list[Row]:
+        """Return memory, steps and events."""
+        rows = [("peak memory", units.usage(self.peak, self.capacity))]
+        rows += [(f"  {kind}", units.size(each)) for kind, each in self.composition.items()]
+        rows += _line_rows("lines at the peak", self.memory_lines)
+        if self.shortage is not None and self.out_of_memory:
+            rows += [("out of memory", _shortage(self.shortage))]
+        rows += [("optimizer steps", f"{self.steps}"), ("compiled graphs", f"{self.graphs}")]
+        rows += _line_rows("CPU fallbacks", self.fallbacks)
+        rows += _line_rows("host reads", self.host_reads)
+        rows += _line_rows("stand-ins read", self.stand_ins)
+        rows += _line_rows("assumed sizes", self.assumed_shapes)
+        return rows
+
+    def notes(self) -> list[str]:
+        """Return what was assumed."""
+        notes = []
+        if self.stopped and self.cycle is not None:
+            which = "The last 3 steps are" if self.cycle == 1 else f"Every {self.cycle} steps are"
+            notes.append(
+                f"{which} equal in operations and memory, so the run ended after step "
+                f"{self.steps}; --whole also runs the rest of the script."
+            )
+        elif self.stopped:
+            notes.append(f"The run ended after {self.steps} steps, as requested.")
+        if self.stand_ins:
+            notes.append(
+                "Values that need computing are stand-ins: 1.0, 0 for integers. --value "
+                "FILE:LINE=NUMBER replaces those that a line reads."
+            )
+        if self.assumed_shapes:
+            notes.append(
+                "Sizes that depend on such values are assumed: masks select all elements (experts: "
+                "an equal share), and all elements are distinct."
+            )
+        return notes
+
+    def warnings(self) -> list[str]:
+        """Return the error that ended the script."""
+        if self.error is None or self.out_of_memory:
+            return []
+        return [f"The script ended with {self.error.splitlines()[0]}"]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as numbers, strings, lists and dicts."""
+        return dataclasses.asdict(self)
+
+
+def _shortage(shortage: Shortage) -> str:
+    return (
+        f"{shortage.line.place} needs {units.size(shortage.bytes)}, but "
+        f"{units.usage(shortage.in_use, shortage.capacity)} are in use: "
+        f"{units.size(shortage.missing)} too much"
+    )
+
+
+def _line_rows(label: str, lines: list[Line]) -> list[Row]:
+    """Return a row for each of the first lines."""
+    rows = []
+    for each in lines[:_MOST_LINES]:
+        amount = units.size(each.bytes) if each.bytes else f"{each.count} x {each.what}"
+        rows.append((label, f"{amount} in {each.place}: {each.text}".removesuffix(": ")))
+        label = ""
+    if more := len(lines) - _MOST_LINES:
+        rows += [("", f"and {more} more lines")] if more > 0 else []
+    return rows

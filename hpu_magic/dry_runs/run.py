@@ -1,0 +1,116 @@
+"""Start a script in a process of its own, on simulated cards that compute nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hpu_magic.dry_runs.report import DryRun
+from hpu_magic.errors import HPUError
+
+_CHILD = "hpu_magic.simulator.dry_run"
+_VALUE = re.compile(r"(?P<file>.+):(?P<line>[0-9]+)=(?P<value>[^=]+)")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to run.
+
+    Attributes
+    ----------
+    script : str
+        Path of the script.
+    arguments : sequence of str
+        Arguments of the script.
+    card : str or None
+        ``"gaudi"``, ``"gaudi2"`` or ``"gaudi3"``; None means ``HPU_MAGIC_CARD``.
+    steps : int or None
+        Number of optimizer steps; None stops when the steps repeat.
+    whole : bool
+        Run the script to its end.
+    values : sequence of str
+        Stand-ins for values that a line reads, each as ``FILE:LINE=VALUE``.
+    """
+
+    script: str
+    arguments: Sequence[str] = ()
+    card: str | None = None
+    steps: int | None = None
+    whole: bool = False
+    values: Sequence[str] = ()
+
+
+def dry_run(request: Request, *, output: Any = None) -> DryRun:
+    """Run a script without computing anything, and return what it did.
+
+    Parameters
+    ----------
+    request
+        The script and the options.
+    output
+        File for the script's standard output; None means that of this process.
+
+    Raises
+    ------
+    HPUError
+        The script does not exist, an option is invalid, or the process ended without a result.
+    """
+    _check(request)
+    with tempfile.TemporaryDirectory(prefix="hpu_magic_dry_run_") as folder:
+        record = Path(folder) / "record.json"
+        options = {
+            "record": str(record),
+            "steps": request.steps,
+            "whole": request.whole,
+            "values": [_value(each) for each in request.values],
+        }
+        command = [sys.executable, "-m", _CHILD, request.script, *request.arguments]
+        variables = _environment(request, folder) | {"HPU_MAGIC_DRY_RUN": json.dumps(options)}
+        status = subprocess.call(command, env=variables, stdout=output)
+        if not record.exists():
+            raise HPUError(_unfinished(request.script, status))
+        return DryRun.from_record(request.script, status, json.loads(record.read_text()))
+
+
+def _check(request: Request) -> None:
+    if not Path(request.script).is_file():
+        raise HPUError(f"{request.script!r} is not a file; pass the path of a Python script.")
+    if request.steps is not None and request.steps < 1:
+        raise HPUError(f"The number of steps must be at least 1, got {request.steps}.")
+    if request.steps is not None and request.whole:
+        raise HPUError("--steps and --whole exclude each other; pass one of them.")
+
+
+def _value(text: str) -> tuple[str, int, float]:
+    match = _VALUE.fullmatch(text.strip())
+    try:
+        if match:
+            return match["file"], int(match["line"]), float(match["value"])
+    except ValueError:
+        pass
+    raise HPUError(f"{text!r} is not a stand-in: use FILE:LINE=NUMBER, such as train.py:42=0.5.")
+
+
+def _environment(request: Request, folder: str) -> dict[str, str]:
+    """Return the variables of the process, whose cards are its own."""
+    variables = {**os.environ, "HPU_MAGIC_CARDS_DIR": str(Path(folder) / "cards")}
+    if request.card is not None:
+        variables["HPU_MAGIC_CARD"] = request.card
+    return variables
+
+
+def _unfinished(script: str, status: int) -> str:
+    if status == -9:
+        return (
+            f"{script} was ended by the operating system, probably because this machine is out of "
+            "memory: a dry run needs memory for the data and for models that are on the CPU."
+        )
+    return f"{script} ended with status {status} before the dry run had a result."

@@ -1,0 +1,123 @@
+"""Collects the record of a dry run from the engine."""
+
+from __future__ import annotations
+
+import linecache
+import os
+from collections import Counter
+from typing import Any
+
+import torch
+from torch.optim.optimizer import (
+    Optimizer,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from hpu_magic.simulator.cards.configuration import Configuration
+from hpu_magic.simulator.dry_run.owners import Owners
+from hpu_magic.simulator.dry_run.steps import Steps
+
+_OWNERS_ARE_FOUND_IN = 2  # steps
+_PHASES = {
+    "forward": "activations and inputs",
+    "backward": "temporary memory of the backward pass",
+    "optimizer": "temporary memory of the optimizer",
+}
+_LINES = {
+    "host_synchronization": "host_reads",
+    "cpu_fallback": "fallbacks",
+    "stand_in": "stand_ins",
+    "assumed_shape": "assumed_shapes",
+}
+
+
+class Recorder:
+    """Watches the optimizers of a script, and reads the engine's counters at the end."""
+
+    def __init__(self, native: Any, steps: Steps) -> None:
+        self._engine = native
+        self._steps = steps
+        self._owners = Owners(self._engine.reservation_of)
+        self._before: tuple[int, ...] = (0, 0, 0)
+
+    def install(self) -> None:
+        """Call this object before and after each optimizer step."""
+        register_optimizer_step_pre_hook(self._before_step)
+        register_optimizer_step_post_hook(self._after_step)
+
+    def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
+        if self._steps.count < _OWNERS_ARE_FOUND_IN:
+            self._owners.find([optimizer])
+        self._engine.set_optimizing(True)
+
+    def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
+        self._engine.set_optimizing(False)
+        if self._steps.count < _OWNERS_ARE_FOUND_IN:
+            self._owners.find([optimizer])
+        now = (*self._engine.reservation_totals(), self._engine.operations_digest())
+        # The digest is a sum modulo 2^64.
+        work = tuple(
+            (after - before) % 2**64 for after, before in zip(now, self._before, strict=True)
+        )
+        self._before = now
+        self._steps.add((*work, self._in_use()))
+
+    def _in_use(self) -> int:
+        return int(self._engine.memory_stats()["InUse"])
+
+    def record(self, ended: dict[str, Any]) -> dict[str, Any]:
+        """Return everything that happened, in types of JSON."""
+        self._owners.find()
+        peak, reservations = self._engine.peak_reservations()
+        counters = self._engine.counters()
+        card = Configuration.from_environment()
+        return {
+            "ended": ended,
+            "card": card.generation,
+            "mode": "lazy" if os.environ.get("PT_HPU_LAZY_MODE") == "1" else "eager",
+            "capacity": int(self._engine.memory_stats()["Limit"]),
+            "peak": peak,
+            "composition": self._composition(reservations),
+            "memory_lines": _by_line((line, size) for _, line, _, size in reservations),
+            "failure": self._failure(),
+            "steps": self._steps.count,
+            "cycle": self._steps.repeated,
+            "graphs": counters["graph_compilation"]["count"],
+            "torch": torch.__version__,
+            **self._event_lines(),
+        }
+
+    def _composition(self, reservations: list[Any]) -> dict[str, int]:
+        kinds: Counter[str] = Counter()
+        for number, _, phase, size in reservations:
+            kinds[self._owners.of(number) or _PHASES[phase]] += size
+        return dict(kinds.most_common())
+
+    def _failure(self) -> dict[str, Any] | None:
+        failure = self._engine.last_failure()
+        if failure is None:
+            return None
+        return {**failure, "line": _described(failure["line"])}
+
+    def _event_lines(self) -> dict[str, list[dict[str, Any]]]:
+        lines: dict[str, list[dict[str, Any]]] = {name: [] for name in _LINES.values()}
+        for kind, name, line, count in self._engine.line_counts():
+            if kind in _LINES:
+                lines[_LINES[kind]].append({**_described(line), "what": name, "count": count})
+        for each in lines.values():
+            each.sort(key=lambda line: -line["count"])
+        return lines
+
+
+def _by_line(sizes: Any) -> list[dict[str, Any]]:
+    """Return the memory of each line, largest first."""
+    total: Counter[tuple[str, int]] = Counter()
+    for line, size in sizes:
+        total[line] += size
+    return [{**_described(line), "bytes": size} for line, size in total.most_common(20)]
+
+
+def _described(line: tuple[str, int]) -> dict[str, Any]:
+    file, number = line
+    return {"file": file, "line": number, "text": linecache.getline(file, number).strip()}

@@ -1,0 +1,35 @@
+// Values that the host reads in a dry run, although they were not computed.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Scalar.h>
+
+#include <string>
+#include <vector>
+
+namespace hpu::stand_ins {
+
+/// A value that the user supplied for all reads in one line.
+struct Supplied {
+  std::string file;  // the end of the file's path
+  int line;
+  double value;
+};
+
+void supply(std::vector<Supplied> values);
+
+/// Returns whether a device tensor's values were not computed.
+bool assumed(const at::Tensor& tensor);
+
+/// Returns the stand-in for each element of an assumed tensor: 1 for floating-point values, and the
+/// assumption's `value` for integers and Booleans.
+c10::Scalar value_of(const at::Tensor& tensor);
+
+/// Counts that `operation` reads an assumed tensor, and returns its stand-in or the value that the
+/// user supplied for the current line.
+c10::Scalar read(const at::Tensor& tensor, const std::string& operation);
+
+/// Writes stand-ins to a CPU tensor. A large tensor gets zeros, which use no memory.
+void write(const at::Tensor& source, at::Tensor& destination);
+
+}  // namespace hpu::stand_ins

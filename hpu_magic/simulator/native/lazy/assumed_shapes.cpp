@@ -1,0 +1,162 @@
+#include "lazy/assumed_shapes.h"
+
+#include "calls/stand_ins.h"
+#include "calls/tensors_of.h"
+#include "events/events.h"
+#include "memory/memory.h"
+
+#include <ATen/ExpandUtils.h>
+#include <ATen/ops/count_nonzero.h>
+#include <ATen/ops/empty.h>
+#include <c10/util/strides.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+
+namespace hpu {
+namespace {
+
+using torch::jit::Stack;
+
+bool is_mask(const at::Tensor& tensor) {
+  return tensor.defined() &&
+      (tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kByte);
+}
+
+std::string_view name_of(const c10::OperatorHandle& op) {
+  return op.schema().name();
+}
+
+bool indexes(const c10::OperatorHandle& op) {
+  return name_of(op) == "aten::index" || name_of(op) == "aten::_unsafe_index";
+}
+
+/// Returns how many elements of a tensor are nonzero.
+int64_t selected(const at::Tensor& tensor) {
+  if (!on_device(tensor)) {
+    return at::count_nonzero(tensor).item<int64_t>();
+  }
+  if (!stand_ins::assumed(tensor)) {
+    return at::count_nonzero(host_view(tensor)).item<int64_t>();
+  }
+  const double share = assumption_of(tensor.storage())->share;
+  return std::llround(static_cast<double>(tensor.numel()) * share);
+}
+
+Geometry contiguous(std::vector<int64_t> sizes, at::ScalarType dtype) {
+  const auto strides = c10::contiguous_strides(sizes);
+  return {
+      true, std::move(sizes), {strides.begin(), strides.end()}, 0,
+      c10::scalarTypeToTypeMeta(dtype)};
+}
+
+/// Replaces each mask among the indices by the indices of as many elements as it selects.
+Inference assume_index(const c10::OperatorHandle& op, Stack arguments) {
+  c10::List<std::optional<at::Tensor>> indices;
+  for (const std::optional<at::Tensor>& index : arguments[1].toOptionalTensorVector()) {
+    if (!index || !is_mask(*index)) {
+      indices.push_back(index);
+      continue;
+    }
+    const at::Tensor positions = at::empty({selected(*index)}, at::kLong);
+    for (int64_t dim = 0; dim < index->dim(); ++dim) {
+      indices.push_back(positions);
+    }
+  }
+  arguments[1] = std::move(indices);
+  return infer(op, arguments, signature_of(op, arguments));
+}
+
+int64_t integer(const Stack& arguments, const c10::OperatorHandle& op, const char* name) {
+  const auto index = op.schema().argumentIndexWithName(name);
+  return index && arguments[*index].isInt() ? arguments[*index].toInt() : -1;
+}
+
+bool flag(const Stack& arguments, const c10::OperatorHandle& op, const char* name) {
+  const auto index = op.schema().argumentIndexWithName(name);
+  return index && arguments[*index].isBool() && arguments[*index].toBool();
+}
+
+/// Returns the results of an operator that removes duplicates, which are the distinct elements,
+/// their positions and their counts.
+Inference assume_distinct(const c10::OperatorHandle& op, const Stack& arguments) {
+  const at::Tensor self = arguments[0].toTensor();
+  int64_t dim = integer(arguments, op, "dim");
+  const bool by_slice = dim >= 0 || op.schema().name() == "aten::unique_dim";
+  if (by_slice) {
+    dim = c10::maybe_wrap_dim(arguments[1].toInt(), self.dim());
+  }
+  const int64_t count = by_slice ? self.size(dim) : self.numel();
+  Inference inference;
+  inference.known = true;
+  inference.results.push_back(
+      contiguous(by_slice ? self.sizes().vec() : std::vector<int64_t>{count}, self.scalar_type()));
+  const bool positions = by_slice || flag(arguments, op, "return_inverse");
+  const bool counts = by_slice || flag(arguments, op, "return_counts");
+  const std::vector<int64_t> shape = by_slice ? std::vector<int64_t>{count} : self.sizes().vec();
+  inference.results.push_back(contiguous(positions ? shape : std::vector<int64_t>{0}, at::kLong));
+  if (op.schema().returns().size() > 2) {
+    inference.results.push_back(contiguous({counts ? count : 0}, at::kLong));
+  }
+  return inference;
+}
+
+}  // namespace
+
+bool depends_on_values(const c10::OperatorHandle& op, const Stack& arguments) {
+  if (indexes(op)) {
+    const auto indices = arguments[1].toOptionalTensorVector();
+    return std::any_of(indices.begin(), indices.end(), [](const std::optional<at::Tensor>& index) {
+      return index && is_mask(*index);
+    });
+  }
+  if (name_of(op) == "aten::repeat_interleave") {
+    return integer(arguments, op, "output_size") < 0;
+  }
+  if (name_of(op) == "aten::_ctc_loss") {  // depends on the lengths, not on values
+    return false;
+  }
+  return op.hasTag(at::Tag::dynamic_output_shape) || name_of(op) == "torchvision::nms";
+}
+
+Inference assume_shapes(const c10::OperatorHandle& op, const Stack& arguments) {
+  const std::string_view name = name_of(op);
+  const at::Tensor self = arguments[0].toTensor();
+  events::emit(events::Kind::assumed_shape, c10::toString(op.operator_name()));
+  if (indexes(op)) {
+    return assume_index(op, arguments);
+  }
+  Inference inference;
+  inference.known = true;
+  if (name == "aten::nonzero") {
+    inference.results.push_back(contiguous({selected(self), self.dim()}, at::kLong));
+  } else if (name == "aten::masked_select") {
+    const at::Tensor mask = arguments[1].toTensor();
+    const auto sizes = at::infer_size(self.sizes(), mask.sizes());
+    const int64_t repeats =
+        mask.numel() > 0 ? c10::multiply_integers(sizes) / mask.numel() : 0;
+    inference.results.push_back(contiguous({selected(mask) * repeats}, self.scalar_type()));
+  } else if (name == "aten::_unique2" || name == "aten::_unique" ||
+             name == "aten::unique_consecutive" || name == "aten::unique_dim" ||
+             name == "aten::unique_dim_consecutive") {
+    return assume_distinct(op, arguments);
+  } else if (name == "aten::bincount") {
+    const bool weighted = arguments[1].isTensor() && arguments[1].toTensor().defined();
+    const at::ScalarType dtype = !weighted ? at::kLong
+        : arguments[1].toTensor().scalar_type() == at::kFloat ? at::kFloat
+                                                              : at::kDouble;
+    inference.results.push_back(
+        contiguous({std::max<int64_t>(integer(arguments, op, "minlength"), 1)}, dtype));
+  } else if (name == "torchvision::nms") {
+    inference.results.push_back(contiguous({self.size(0)}, at::kLong));
+  } else {
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        false, op.operator_name(), ": the size of its result depends on values that a dry run does "
+        "not compute. Pass a fixed size instead, for example with output_size or minlength, or "
+        "compute its operand on the CPU.");
+  }
+  return inference;
+}
+
+}  // namespace hpu

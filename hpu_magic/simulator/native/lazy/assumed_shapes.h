@@ -1,0 +1,21 @@
+// Sizes of results that depend on values, in a dry run.
+#pragma once
+
+#include "lazy/inference.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+#include <optional>
+
+namespace hpu {
+
+/// Returns whether an operator's result sizes depend on the values of these arguments.
+bool depends_on_values(const c10::OperatorHandle& op, const torch::jit::Stack& arguments);
+
+/// Returns the results of such an operator under these assumptions: a mask selects the portion
+/// `Assumption::share` of its elements, all elements are distinct, and non-maximum suppression
+/// keeps all boxes. Values that were computed are used. Raises an error for other operators.
+Inference assume_shapes(const c10::OperatorHandle& op, const torch::jit::Stack& arguments);
+
+}  // namespace hpu

@@ -1,0 +1,98 @@
+#include "lazy/known_values.h"
+
+#include "calls/host_call.h"
+#include "calls/stand_ins.h"
+#include "calls/tensors_of.h"
+#include "memory/memory.h"
+
+#include <algorithm>
+#include <string_view>
+
+namespace hpu {
+
+using torch::jit::Stack;
+
+namespace {
+
+constexpr int64_t kMostIntegers = int64_t{1} << 20;
+constexpr int64_t kMostFloats = int64_t{1} << 12;
+
+bool may_compute(c10::IntArrayRef sizes, at::ScalarType dtype) {
+  const int64_t elements = c10::multiply_integers(sizes);
+  return (at::isIntegralType(dtype, /*includeBool=*/true) && elements <= kMostIntegers) ||
+      (elements == 1 && sizes.size() <= 1);
+}
+
+bool is_fill(std::string_view name) {
+  return name == "aten::zero_" || name == "aten::fill_" || name == "aten::random_";
+}
+
+bool is_copy(std::string_view name) {
+  return name == "aten::copy_";
+}
+
+/// Returns whether an operator draws values other than integers. Dropout masks are not computed.
+bool draws_reals(const c10::FunctionSchema& schema) {
+  return schema.name().find("bernoulli") != std::string::npos ||
+      (schema.name() != "aten::random_" && schema.name() != "aten::randperm" &&
+       std::any_of(schema.arguments().begin(), schema.arguments().end(), is_generator));
+}
+
+/// Returns whether a call can use an operand.
+bool usable(const at::Tensor& tensor, bool filled, bool overwritten) {
+  if (!on_device(tensor)) {
+    return true;
+  }
+  return filled ? keeps_host_values(tensor)
+                : countable(tensor) && (overwritten || !stand_ins::assumed(tensor));
+}
+
+}  // namespace
+
+bool countable(const at::Tensor& tensor) {
+  return may_compute(tensor.sizes(), tensor.scalar_type());
+}
+
+bool has_countable_results(const Inference& inference) {
+  const auto fits = [](const Geometry& geometry) {
+    return !geometry.defined ||
+        may_compute(geometry.sizes, c10::typeMetaToScalarType(geometry.dtype));
+  };
+  return std::all_of(inference.results.begin(), inference.results.end(), fits) &&
+      std::all_of(
+             inference.resized.begin(), inference.resized.end(),
+             [&fits](const Resized& each) { return fits(each.geometry); });
+}
+
+bool keeps_host_values(const at::Tensor& tensor) {
+  return countable(tensor) || tensor.numel() <= kMostFloats;
+}
+
+bool covers_storage(const at::Tensor& tensor) {
+  return tensor.is_non_overlapping_and_dense() && tensor.nbytes() == tensor.storage().nbytes();
+}
+
+bool has_known_operands(const c10::OperatorHandle& op, const Stack& arguments) {
+  const c10::FunctionSchema& schema = op.schema();
+  bool known = !draws_reals(schema);
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const bool filled = i == 0 && is_fill(schema.name());
+    const bool copied_to = i == 0 && is_copy(schema.name());
+    for_each_tensor(arguments[i], [&](const at::Tensor& tensor) {
+      known = known && usable(tensor, filled, copied_to);
+    });
+  }
+  return known;
+}
+
+void know_overwritten(const c10::FunctionSchema& schema, const Stack& arguments) {
+  if (!is_fill(schema.name()) && !is_copy(schema.name())) {
+    return;
+  }
+  const at::Tensor tensor = arguments[0].toTensor();
+  if (on_device(tensor) && covers_storage(tensor)) {
+    *assumption_of(tensor.storage()) = {};
+  }
+}
+
+}  // namespace hpu

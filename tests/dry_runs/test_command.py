@@ -1,0 +1,229 @@
+"""The command hpu-magic dry-run."""
+
+import json
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from hpu_magic import command_line
+from hpu_magic.dry_runs.run import Request, dry_run
+from hpu_magic.errors import HPUError
+from hpu_magic.simulator.dry_run.steps import RunEnded, Steps
+
+LOOP = """
+import sys
+import torch
+from torch import nn
+size = int(sys.argv[1])
+model = nn.Linear(size, size, bias=False, device="hpu")
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(20):
+    loss = model(torch.ones(2, size, device="hpu")).mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    print("loss", loss.item())
+print("end")
+"""
+
+
+@pytest.fixture
+def dry(tmp_path):
+    """Run code dry, and return the result and the script's output."""
+
+    def run(code, *arguments, **options):
+        script = tmp_path / "train.py"
+        script.write_text(textwrap.dedent(code))
+        with (tmp_path / "output.txt").open("w") as output:
+            result = dry_run(Request(str(script), arguments, **options), output=output)
+        return result, (tmp_path / "output.txt").read_text()
+
+    return run
+
+
+def test_run_ends_when_the_steps_repeat(dry):
+    result, output = dry(LOOP, "8")
+    assert result.stopped
+    assert result.cycle == 1
+    assert result.steps < 8
+    assert "end" not in output
+    assert f"the run ended after step {result.steps}" in str(result)
+
+
+def test_requested_number_of_steps(dry):
+    result, output = dry(LOOP, "8", steps=2)
+    assert (result.steps, result.stopped) == (2, True)
+    assert output.count("loss") == 1
+
+
+def test_whole_script(dry):
+    result, output = dry(LOOP, "8", whole=True)
+    assert (result.steps, result.stopped, result.error) == (20, False, None)
+    assert output.endswith("end\n")
+
+
+def test_memory_by_kind_and_line(dry):
+    result, _ = dry(LOOP, "4096")
+    matrix = 4096 * 4096 * 4
+    assert result.composition["parameters"] == matrix
+    assert result.composition["gradients"] == matrix
+    assert result.composition["optimizer state"] == 2 * matrix
+    assert sum(result.composition.values()) == result.peak
+    assert sum(line.bytes for line in result.memory_lines) == result.peak
+    [model] = [line for line in result.memory_lines if line.text.startswith("model =")]
+    assert (model.place, model.bytes) == ("train.py:6", matrix)
+
+
+def test_model_that_is_larger_than_this_machine_runs_out_of_memory_in_a_line(dry):
+    result, _ = dry(LOOP, "150000", card="gaudi3")
+    matrix = 150000 * 150000 * 4
+    assert result.out_of_memory
+    assert result.status == 1
+    assert (result.shortage.line.place, result.shortage.bytes) == ("train.py:10", matrix)
+    assert result.shortage.missing == 2 * matrix + 2 * 2 * 150000 * 4 + 8 - (128 << 30)
+    assert "GiB too much" in str(result)
+
+
+def test_stand_ins_are_listed_with_their_line_and_can_be_replaced(dry):
+    result, output = dry(LOOP, "8", steps=3)
+    [line] = result.stand_ins
+    assert (line.place, line.text, line.count) == ("train.py:13", 'print("loss", loss.item())', 2)
+    assert output == "loss 1.0\n" * 2
+    _, output = dry(LOOP, "8", steps=3, values=["train.py:13=0.25"])
+    assert output == "loss 0.25\n" * 2
+
+
+def test_integers_and_masks_of_host_data_are_computed(dry):
+    result, output = dry(
+        """
+        import torch
+        lengths = torch.tensor([3, 1, 4]).to("hpu")
+        mask = torch.arange(5, device="hpu") < lengths[:, None]
+        x = torch.randn(3, 5, 2, device="hpu")
+        print(mask.sum().item(), x[mask].shape, x.masked_select(mask[..., None]).shape)
+        print(lengths.argmax().item(), lengths.cumsum(0).tolist(), mask.nonzero().shape)
+        print((lengths * 2).max().item(), torch.tensor(0.5).to("hpu").item())
+        """
+    )
+    assert output.splitlines() == [
+        "8 torch.Size([8, 2]) torch.Size([16])",
+        "2 [3, 4, 8] torch.Size([8, 2])",
+        "8 0.5",
+    ]
+    assert result.stand_ins == []
+    assert [line.place for line in result.assumed_shapes] == ["train.py:6"] * 2
+
+
+def test_sizes_that_depend_on_values_are_assumed(dry):
+    result, output = dry(
+        """
+        import torch
+        x = torch.randn(6, 4, device="hpu")
+        print(x[x > 0].shape, (x > 0).nonzero().shape)
+        print(x.argmax(1).unique(return_counts=True)[1].shape, x.argmax(1).bincount().shape)
+        experts = torch.nn.functional.one_hot(x.argmax(1), 4)
+        print(torch.where(experts[:, 1])[0].shape)
+        """
+    )
+    assert output.splitlines() == [
+        "torch.Size([24]) torch.Size([24, 2])",
+        "torch.Size([6]) torch.Size([1])",
+        "torch.Size([2])",
+    ]
+    assert {line.place for line in result.assumed_shapes} == {f"train.py:{n}" for n in (4, 5, 7)}
+    assert "Sizes that depend on such values are assumed" in str(result)
+
+
+def test_size_without_a_rule_is_an_error_with_its_line(dry):
+    result, _ = dry(
+        """
+        import torch
+        x = torch.randn(6, device="hpu")
+        torch.repeat_interleave(x, x.long())
+        """
+    )
+    assert result.status == 1
+    assert "aten::repeat_interleave" in result.error
+    assert "the size of its result depends on values" in str(result)
+
+
+def test_operator_without_a_meta_kernel_is_an_error(dry):
+    result, _ = dry(
+        """
+        import torch
+        library = torch.library.Library("mine", "DEF")
+        library.define("twice(Tensor x) -> Tensor")
+        library.impl("twice", lambda x: x + x, "CPU")
+        torch.ops.mine.twice(torch.ones(2, device="hpu"))
+        """
+    )
+    assert "has no meta kernel" in result.error or "HPU" in result.error
+
+
+def test_conditions_on_the_loss_continue(dry):
+    _, output = dry(
+        """
+        import torch
+        loss = torch.randn(3, device="hpu").exp().sum()
+        print(bool(loss.isnan()), bool(loss.isinf()), bool(loss.isfinite()), bool(loss < 0))
+        print(torch.isnan(torch.randn(5, device="hpu")).any().item())
+        """
+    )
+    assert output.splitlines() == ["False False True False", "False"]
+
+
+def test_error_of_the_script_is_reported(dry, capfd):
+    result, _ = dry("import torch\ntorch.ones(2, 3, device='hpu') @ torch.ones(2, device='hpu')\n")
+    assert result.status == 1
+    assert "size mismatch" in result.error
+    assert not result.out_of_memory
+    error = capfd.readouterr().err
+    assert "Traceback" in error
+    assert "runpy" not in error
+
+
+def test_json_is_alone_on_the_standard_output(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("import torch; print('own'); torch.ones(3, device='hpu')\n")
+    command = [sys.executable, "-m", "hpu_magic.command_line", "dry-run", "--json", str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["peak"] == 12
+    assert "own" in done.stderr
+
+
+def test_exit_status_is_that_of_the_script(dry):
+    result, _ = dry("import sys; sys.exit(7)")
+    assert (result.status, result.error) == (7, None)
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (Request("missing.py"), "'missing.py' is not a file"),
+        (Request(__file__, steps=0), "at least 1, got 0"),
+        (Request(__file__, steps=3, whole=True), "exclude each other"),
+        (Request(__file__, values=["42=1"]), "'42=1' is not a stand-in"),
+        (Request(__file__, values=["a.py:4=x"]), "'a.py:4=x' is not a stand-in"),
+    ],
+)
+def test_invalid_request(request_, message):
+    with pytest.raises(HPUError, match=message):
+        dry_run(request_)
+
+
+def test_unknown_card(capsys):
+    with pytest.raises(SystemExit):
+        command_line.main(["dry-run", "--card", "gaudi9", "train.py"])
+    assert "invalid choice: 'gaudi9'" in capsys.readouterr().err
+
+
+def test_cycle_of_two_steps_repeats():
+    steps = Steps()
+    for work in [9, 1, 2, 1, 2, 1]:
+        steps.add(work)
+    with pytest.raises(RunEnded):
+        steps.add(2)
+    assert steps.repeated == 2
+    steps.add(1)  # the script may have caught the exception

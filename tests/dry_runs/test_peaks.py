@@ -1,0 +1,17 @@
+"""The peak memory of a dry run equals that of the same program on the simulator, byte for byte."""
+
+from pathlib import Path
+
+import pytest
+
+from tools.dry_runs import compared
+
+PROGRAMS = sorted((Path(__file__).parent / "programs").glob("*.py"))
+
+
+@pytest.mark.parametrize("lazy", ["0", "1"], ids=["eager", "lazy"])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
+def test_peaks_graphs_and_host_reads_are_equal(program, lazy):
+    comparison = compared(str(program), {"PT_HPU_LAZY_MODE": lazy})
+    assert comparison.dry == comparison.real
+    assert comparison.real.peak > 0
