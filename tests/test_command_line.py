@@ -59,7 +59,7 @@ def test_help_lists_all_commands_with_valid_examples(capsys):
 
 @pytest.mark.parametrize(
     ("word", "hint"),
-    [("tpo", "did you mean 'top'?"), ("x", "use top, hl-smi, estimate, doctor, build.")],
+    [("tpo", "did you mean 'top'?"), ("x", "use top, hl-smi, estimate, dry-run, doctor, build.")],
 )
 def test_unknown_command_gets_a_suggestion(capsys, word, hint):
     with pytest.raises(SystemExit) as left:

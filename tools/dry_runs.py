@@ -1,6 +1,6 @@
 """Compare dry runs with real runs of the same programs on the simulator.
 
-Usage: python tools/dry_runs.py [--lazy] PROGRAM...
+Usage: python tools/dry_runs.py [--lazy] [--cards N] PROGRAM...
 
 Prints the peak memory, compiled graphs and host reads of both runs, and fails if they differ.
 """
@@ -19,20 +19,22 @@ from dataclasses import dataclass
 from hpu_magic.dry_runs.run import Request, dry_run
 
 _REAL = """\
-import json, runpy, sys
-record, script, *sys.argv[1:] = sys.argv[1:]
-sys.argv[0] = script
+import json, os, runpy, sys
+record, script = sys.argv[1:3]
+sys.argv[:] = sys.argv[2:]
 try:
     runpy.run_path(script, run_name="__main__")
 finally:
     from hpu_magic.simulator import engine
     counters = engine.load().counters()
-    with open(record, "w") as file:
-        json.dump([
-            engine.load().memory_stats()["MaxInUse"],
-            counters["graph_compilation"]["count"],
-            counters["host_synchronization"]["count"],
-        ], file)
+    figures = [
+        engine.load().memory_stats()["MaxInUse"],
+        counters["graph_compilation"]["count"],
+        counters["host_synchronization"]["count"],
+    ]
+    if os.environ.get("RANK", "0") == "0":
+        with open(record, "w") as file:
+            json.dump(figures, file)
 """
 
 
@@ -54,7 +56,9 @@ class Comparison:
     dry: Figures
 
 
-def compared(program: str, variables: Mapping[str, str] | None = None) -> Comparison:
+def compared(
+    program: str, variables: Mapping[str, str] | None = None, cards: int = 1
+) -> Comparison:
     """Run a program on the simulator and dry, with additional environment variables.
 
     Raises
@@ -62,40 +66,54 @@ def compared(program: str, variables: Mapping[str, str] | None = None) -> Compar
     RuntimeError
         One of the runs failed.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        changed = dict(variables or {}, HPU_MAGIC_CARDS_DIR=folder, HPU_MAGIC_SIMULATOR="1")
-        record = os.path.join(folder, "figures.json")
-        real = subprocess.run(
-            [sys.executable, "-c", _REAL, record, program],
-            env={**os.environ, **changed},
-            stdout=subprocess.DEVNULL,
-        )
-        if real.returncode:
-            raise RuntimeError(f"{program} failed on the simulator.")
-        with open(record) as file:
-            figures = Figures(*json.load(file))
+    variables = variables or {}
+    real = _real_run(program, variables, cards)
     before = dict(os.environ)
-    os.environ.update(variables or {})
+    os.environ.update(variables)
     try:
-        result = dry_run(Request(program, whole=True), output=subprocess.DEVNULL)
+        request = Request(program, whole=True, cards=cards)
+        result = dry_run(request, output=subprocess.DEVNULL)
     finally:
         os.environ.clear()
         os.environ.update(before)
     if result.status:
         raise RuntimeError(f"{program} failed in the dry run: {result.error}")
     reads = sum(line.count for line in result.host_reads)
-    return Comparison(program, figures, Figures(result.peak, result.graphs, reads))
+    return Comparison(program, real, Figures(result.peak, result.graphs, reads))
+
+
+def _real_run(program: str, variables: Mapping[str, str], cards: int) -> Figures:
+    """Run a program on simulated cards that compute, and return the figures of rank 0."""
+    with tempfile.TemporaryDirectory() as folder:
+        wrapper, record = os.path.join(folder, "real.py"), os.path.join(folder, "figures.json")
+        with open(wrapper, "w") as file:
+            file.write(_REAL)
+        command = [sys.executable]
+        if cards > 1:
+            command += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={cards}"]
+        changed = {**variables, "HPU_MAGIC_CARDS_DIR": folder, "HPU_MAGIC_SIMULATOR": "1"}
+        done = subprocess.run(
+            [*command, wrapper, record, program],
+            env={**os.environ, **changed},
+            stdout=subprocess.DEVNULL,
+        )
+        if done.returncode:
+            raise RuntimeError(f"{program} failed on the simulator.")
+        with open(record) as file:
+            return Figures(*json.load(file))
 
 
 def main() -> int:
     """Compare the programs of the command line and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lazy", action="store_true", help="run the programs in lazy mode")
+    parser.add_argument("--cards", type=int, default=1, help="number of ranks")
     parser.add_argument("programs", nargs="+", metavar="PROGRAM")
     options = parser.parse_args()
     differ = 0
     for program in options.programs:
-        comparison = compared(program, {"PT_HPU_LAZY_MODE": str(int(options.lazy))})
+        variables = {"PT_HPU_LAZY_MODE": str(int(options.lazy))}
+        comparison = compared(program, variables, options.cards)
         equal = comparison.real == comparison.dry
         differ += not equal
         print(f"{'equal' if equal else 'DIFFERENT'}  {program}")

@@ -1,1 +1,1 @@
-"""Dry runs: what a script would do on cards that compute nothing."""
+"""Dry runs of scripts on cards that compute nothing."""

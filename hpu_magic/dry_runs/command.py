@@ -30,6 +30,17 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--card", choices=_CARDS, help="the generation of the card (HPU_MAGIC_CARD by default)"
     )
     command.add_argument(
+        "--cards",
+        type=int,
+        default=1,
+        metavar="N",
+        help="number of ranks that the script sees, one per card (1 by default); only the first "
+        "one runs, and represents all ranks",
+    )
+    command.add_argument(
+        "--nodes", type=int, metavar="N", help="number of machines (eight cards each by default)"
+    )
+    command.add_argument(
         "--steps", type=int, metavar="N", help="end the run after this number of optimizer steps"
     )
     command.add_argument("--whole", action="store_true", help="run the script to its end")
@@ -54,6 +65,8 @@ def run(options: argparse.Namespace) -> int:
         options.script,
         options.arguments,
         card=options.card,
+        cards=options.cards,
+        nodes=options.nodes,
         steps=options.steps,
         whole=options.whole,
         values=options.value,

@@ -42,7 +42,7 @@ class Line:
 
     @property
     def place(self) -> str:
-        """The name of the file and the number of the line."""
+        """File name and line number."""
         return f"{Path(self.file).name}:{self.line}" if self.file else "unknown line"
 
 
@@ -75,7 +75,7 @@ class Shortage:
 
 @dataclass(frozen=True, repr=False)
 class DryRun(Report):
-    """What a script did on a simulated card that computes nothing.
+    """The memory, steps and events of a script on a simulated card that computes nothing.
 
     Attributes
     ----------
@@ -85,6 +85,8 @@ class DryRun(Report):
         Exit status of the script.
     card : str
         Generation of the card.
+    cards : int
+        Number of ranks; the first one ran, and represents all ranks.
     mode : str
         ``"eager"`` or ``"lazy"``.
     capacity : int
@@ -117,6 +119,7 @@ class DryRun(Report):
     script: str
     status: int
     card: str
+    cards: int
     mode: str
     capacity: int
     peak: int
@@ -135,7 +138,7 @@ class DryRun(Report):
     assumed_shapes: list[Line]
 
     @classmethod
-    def from_record(cls, script: str, status: int, record: dict[str, Any]) -> DryRun:
+    def from_record(cls, script: str, status: int, cards: int, record: dict[str, Any]) -> DryRun:
         """Return the result that the record of a process describes."""
         ended, failure = record["ended"], record["failure"]
         message = ended.get("message", "")
@@ -147,6 +150,7 @@ class DryRun(Report):
         return cls(
             script=script,
             status=status,
+            cards=cards,
             shortage=failure and Shortage(**{**failure, "line": Line(**failure["line"])}),
             out_of_memory=failure is not None and "Allocation failed for size" in message,
             error=f"{ended['type']}: {message}" if ended["how"] == "error" else None,
@@ -162,7 +166,8 @@ class DryRun(Report):
             result = "it runs out of memory"
         elif self.error is not None:
             result = "it ended with an error"
-        return f"Dry run of {self.script} on 1 simulated {self.card} ({self.mode}): {result}."
+        cards = f"{self.cards} simulated {self.card}"
+        return f"Dry run of {self.script} on {cards} ({self.mode}): {result}."
 
     def rows(self) -> list[Row]:
         """Return memory, steps and events."""
@@ -181,6 +186,11 @@ class DryRun(Report):
     def notes(self) -> list[str]:
         """Return what was assumed."""
         notes = []
+        if self.cards > 1:
+            notes.append(
+                f"Rank 0 ran and represents all {self.cards} ranks. Collectives return tensors of "
+                "the right sizes; integers have the values of rank 0."
+            )
         if self.stopped and self.cycle is not None:
             which = "The last 3 steps are" if self.cycle == 1 else f"Every {self.cycle} steps are"
             notes.append(

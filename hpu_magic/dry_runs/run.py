@@ -1,4 +1,4 @@
-"""Start a script in a process of its own, on simulated cards that compute nothing."""
+"""Start a script in its own process, on simulated cards that compute nothing."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import Any
 from hpu_magic.dry_runs.report import DryRun
 from hpu_magic.errors import HPUError
 
+_PER_NODE = 8  # cards
 _CHILD = "hpu_magic.simulator.dry_run"
 _VALUE = re.compile(r"(?P<file>.+):(?P<line>[0-9]+)=(?P<value>[^=]+)")
 
@@ -32,6 +33,10 @@ class Request:
         Arguments of the script.
     card : str or None
         ``"gaudi"``, ``"gaudi2"`` or ``"gaudi3"``; None means ``HPU_MAGIC_CARD``.
+    cards : int
+        Number of ranks, one per card.
+    nodes : int or None
+        Number of machines; None means as few as possible, with eight cards each.
     steps : int or None
         Number of optimizer steps; None stops when the steps repeat.
     whole : bool
@@ -43,6 +48,8 @@ class Request:
     script: str
     arguments: Sequence[str] = ()
     card: str | None = None
+    cards: int = 1
+    nodes: int | None = None
     steps: int | None = None
     whole: bool = False
     values: Sequence[str] = ()
@@ -77,16 +84,38 @@ def dry_run(request: Request, *, output: Any = None) -> DryRun:
         status = subprocess.call(command, env=variables, stdout=output)
         if not record.exists():
             raise HPUError(_unfinished(request.script, status))
-        return DryRun.from_record(request.script, status, json.loads(record.read_text()))
+        found = json.loads(record.read_text())
+        return DryRun.from_record(request.script, status, request.cards, found)
 
 
 def _check(request: Request) -> None:
     if not Path(request.script).is_file():
         raise HPUError(f"{request.script!r} is not a file; pass the path of a Python script.")
+    _nodes(request)
     if request.steps is not None and request.steps < 1:
         raise HPUError(f"The number of steps must be at least 1, got {request.steps}.")
     if request.steps is not None and request.whole:
         raise HPUError("--steps and --whole exclude each other; pass one of them.")
+
+
+def _nodes(request: Request) -> int:
+    """Return the number of machines.
+
+    Raises
+    ------
+    HPUError
+        The cards cannot be divided among the machines.
+    """
+    cards = request.cards
+    if cards < 1:
+        raise HPUError(f"The number of cards must be at least 1, got {cards}.")
+    nodes = -(-cards // _PER_NODE) if request.nodes is None else request.nodes
+    if nodes < 1 or cards % nodes or cards // nodes > _PER_NODE:
+        raise HPUError(
+            f"{cards} cards cannot be divided among {nodes} machines with at most {_PER_NODE} "
+            "cards each; choose other values of --cards and --nodes."
+        )
+    return nodes
 
 
 def _value(text: str) -> tuple[str, int, float]:
@@ -104,7 +133,28 @@ def _environment(request: Request, folder: str) -> dict[str, str]:
     variables = {**os.environ, "HPU_MAGIC_CARDS_DIR": str(Path(folder) / "cards")}
     if request.card is not None:
         variables["HPU_MAGIC_CARD"] = request.card
+    if request.cards > 1:
+        variables |= _world(request.cards, _nodes(request))
     return variables
+
+
+def _world(cards: int, nodes: int) -> dict[str, str]:
+    """Return the variables that torchrun sets for the first rank."""
+    per_node = str(cards // nodes)
+    return {
+        "HPU_MAGIC_CARDS": per_node,
+        "RANK": "0",
+        "LOCAL_RANK": "0",
+        "GROUP_RANK": "0",
+        "ROLE_RANK": "0",
+        "WORLD_SIZE": str(cards),
+        "LOCAL_WORLD_SIZE": per_node,
+        "GROUP_WORLD_SIZE": str(nodes),
+        "ROLE_WORLD_SIZE": str(cards),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29500",
+        "TORCHELASTIC_RUN_ID": "dry-run",
+    }
 
 
 def _unfinished(script: str, status: int) -> str:

@@ -29,6 +29,21 @@ print("end")
 """
 
 
+WORLD = """
+import os
+import torch
+import torch.distributed as dist
+dist.init_process_group("cpu:gloo,hpu:hccl")
+whole = torch.empty(64 * 3, device="hpu")
+dist.all_gather_into_tensor(whole, torch.ones(3, device="hpu"))
+count = torch.tensor(5)
+dist.all_reduce(count)
+print(dist.get_rank(), dist.get_world_size())
+print(os.environ["LOCAL_WORLD_SIZE"], torch.hpu.device_count())
+print(count.item(), whole.sum().item())
+"""
+
+
 @pytest.fixture
 def dry(tmp_path):
     """Run code dry, and return the result and the script's output."""
@@ -193,6 +208,13 @@ def test_json_is_alone_on_the_standard_output(tmp_path):
     assert "own" in done.stderr
 
 
+def test_one_rank_represents_all(dry):
+    result, output = dry(WORLD, cards=64, nodes=16)
+    assert output.splitlines() == ["0 64", "4 4", "5 1.0"]
+    assert "on 64 simulated GAUDI2" in result.title()
+    assert "Rank 0 ran and represents all 64 ranks." in str(result)
+
+
 def test_exit_status_is_that_of_the_script(dry):
     result, _ = dry("import sys; sys.exit(7)")
     assert (result.status, result.error) == (7, None)
@@ -204,6 +226,9 @@ def test_exit_status_is_that_of_the_script(dry):
         (Request("missing.py"), "'missing.py' is not a file"),
         (Request(__file__, steps=0), "at least 1, got 0"),
         (Request(__file__, steps=3, whole=True), "exclude each other"),
+        (Request(__file__, cards=0), "at least 1, got 0"),
+        (Request(__file__, cards=9, nodes=2), "9 cards cannot be divided among 2 machines"),
+        (Request(__file__, cards=64, nodes=4), "at most 8 cards each"),
         (Request(__file__, values=["42=1"]), "'42=1' is not a stand-in"),
         (Request(__file__, values=["a.py:4=x"]), "'a.py:4=x' is not a stand-in"),
     ],

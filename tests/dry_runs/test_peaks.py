@@ -7,6 +7,7 @@ import pytest
 from tools.dry_runs import compared
 
 PROGRAMS = sorted((Path(__file__).parent / "programs").glob("*.py"))
+OF_RANKS = sorted((Path(__file__).parent / "programs_of_ranks").glob("*.py"))
 
 
 @pytest.mark.parametrize("lazy", ["0", "1"], ids=["eager", "lazy"])
@@ -15,3 +16,9 @@ def test_peaks_graphs_and_host_reads_are_equal(program, lazy):
     comparison = compared(str(program), {"PT_HPU_LAZY_MODE": lazy})
     assert comparison.dry == comparison.real
     assert comparison.real.peak > 0
+
+
+@pytest.mark.parametrize("program", OF_RANKS, ids=lambda path: path.stem)
+def test_rank_0_of_two_ranks_is_equal_to_the_rank_that_represents_both(program):
+    comparison = compared(str(program), cards=2)
+    assert comparison.dry == comparison.real

@@ -20,7 +20,7 @@ from hpu_magic.simulator.dry_run.steps import Steps
 
 _OWNERS_ARE_FOUND_IN = 2  # steps
 _PHASES = {
-    "forward": "activations and inputs",
+    "forward": "activations, inputs and other tensors",
     "backward": "temporary memory of the backward pass",
     "optimizer": "temporary memory of the optimizer",
 }

@@ -40,8 +40,15 @@ class Options:
         return cls(**json.loads(os.environ[SWITCH]))
 
 
+def is_on() -> bool:
+    """Return whether this process is part of a dry run."""
+    return SWITCH in os.environ
+
+
 def start(native: Any) -> None:
     """Switch the engine to dry runs. The bridge calls this when it loads the engine."""
+    import torch
+
     from hpu_magic.simulator.dry_run.record import Recorder
     from hpu_magic.simulator.dry_run.steps import Steps
 
@@ -50,11 +57,17 @@ def start(native: Any) -> None:
     native.start_dry_run([tuple(each) for each in options.values])
     recorder = Recorder(native, Steps(options.steps, whole=options.whole))
     recorder.install()
+    if torch.distributed.is_available():
+        from hpu_magic.simulator.dry_run import world
+
+        world.install()
     _record = recorder.record
 
 
 def finish(ended: dict[str, Any]) -> None:
     """Write the record of a script that has ended in this way."""
+    if _record is None and ended["how"] == "error":
+        return  # the script cannot even import torch
     import torch  # noqa: F401  # loads the engine, if the script did not
 
     assert _record is not None, "importing torch loads the engine"

@@ -142,6 +142,10 @@ class Hccl final : public c10d::Backend {
   /// the last step.
   Started launch(Call call, Tensors outputs, Operands operands, std::vector<Step> steps);
 
+  /// Completes a collective in a dry run, in which this rank represents all ranks.
+  Started assume(
+      const Call& call, const Tensors& outputs, Operands operands, const std::vector<Step>& steps);
+
   const std::shared_ptr<State> state_;  // outlives the group while collectives are running
   std::chrono::milliseconds timeout_;
   uint64_t sequence_ = 0;

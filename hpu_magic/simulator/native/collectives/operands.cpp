@@ -1,7 +1,9 @@
 #include "collectives/operands.h"
 
 #include "calls/dtypes.h"
+#include "calls/stand_ins.h"
 #include "calls/thread_modes.h"
+#include "lazy/known_values.h"
 #include "lazy/recorder.h"
 #include "memory/card_types.h"
 #include "memory/memory.h"
@@ -9,6 +11,8 @@
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+
+#include <algorithm>
 
 namespace hpu::collectives {
 namespace {
@@ -116,6 +120,12 @@ void Operands::settle() {
   for (Copy& copy : copies_) {
     copy = {host_view(copy.from), host_view(copy.to)};
   }
+}
+
+bool Operands::known() const {
+  return std::all_of(kept_.begin(), kept_.end(), [](const at::Tensor& tensor) {
+    return countable(tensor) && !stand_ins::assumed(tensor);
+  });
 }
 
 void Operands::finish() {

@@ -39,6 +39,9 @@ class Operands {
   /// through their memory.
   void settle();
 
+  /// Returns whether all tensors have values that a dry run computes.
+  bool known() const;
+
   /// Copies temporary results back to their destination tensors. Can be called on any thread.
   void finish();
 

@@ -3,11 +3,11 @@
 #include "calls/dtypes.h"
 #include "calls/generator.h"
 #include "calls/host_call.h"
-#include "memory/skipping.h"
 #include "calls/thread_modes.h"
 #include "memory/card_types.h"
 #include "memory/memory.h"
 #include "memory/memory_reuse.h"
+#include "memory/skipping.h"
 
 #include <map>
 

@@ -1,11 +1,11 @@
 #include "lazy/recorded_graph.h"
 
 #include "calls/generator.h"
-#include "memory/skipping.h"
 #include "calls/tensors_of.h"
 #include "calls/thread_modes.h"
 #include "lazy/dry_call.h"
 #include "memory/memory.h"
+#include "memory/skipping.h"
 #include "memory/zero_pages.h"
 
 #include <ATen/EmptyTensor.h>

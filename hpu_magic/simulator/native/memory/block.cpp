@@ -1,10 +1,10 @@
 #include "memory/block.h"
 
-#include "memory/skipping.h"
 #include "memory/card.h"
 #include "memory/card_types.h"
 #include "memory/memory.h"
 #include "memory/memory_reuse.h"
+#include "memory/skipping.h"
 #include "memory/zero_pages.h"
 
 #include <ATen/native/Resize.h>

@@ -1,11 +1,11 @@
 #include "operators/operators.h"
 
 #include "calls/policy.h"
-#include "memory/skipping.h"
 #include "events/events.h"
 #include "lazy/dry_call.h"
 #include "lazy/recorder.h"
 #include "lazy/skipped_call.h"
+#include "memory/skipping.h"
 
 #include <torch/library.h>
 

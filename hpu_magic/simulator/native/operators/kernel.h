@@ -5,13 +5,13 @@
 // supports operators whose results either have new storages or are arguments that they write to.
 #pragma once
 
-#include "memory/skipping.h"
 #include "calls/dtypes.h"
 #include "calls/indices.h"
 #include "calls/thread_modes.h"
 #include "lazy/recorder.h"
 #include "memory/card_types.h"
 #include "memory/memory_reuse.h"
+#include "memory/skipping.h"
 #include "operators/operators.h"
 
 #include <ATen/core/IListRef.h>

@@ -87,7 +87,7 @@ def load() -> None:
         print(f"hpu_magic: {limits}", file=sys.stderr)
     export_mode()
     card_time.start_if_requested()
-    if dry_run.SWITCH in os.environ:
+    if dry_run.is_on():
         dry_run.start(native)
     _loaded = True
 

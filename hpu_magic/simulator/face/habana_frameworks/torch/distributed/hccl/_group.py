@@ -15,6 +15,8 @@ from habana_frameworks.torch.distributed.hccl._reasons import Reasons, users_lin
 import torch.distributed as dist
 from hpu_magic.simulator import cards, engine
 from hpu_magic.simulator.cards import place
+from hpu_magic.simulator.dry_run import start as dry_run
+from hpu_magic.simulator.dry_run import world
 
 _INTERFACE = "HCCL_SOCKET_IFNAME"
 _ANNOUNCEMENTS = "announcements"
@@ -26,6 +28,10 @@ def create(options: Any) -> Any:
     `options` are PyTorch's backend options.
     """
     rank, size, timeout = options.group_rank, options.group_size, options.timeout
+    if dry_run.is_on():
+        return engine.load().make_hccl(
+            world.lone_group(rank, size), rank, size, timeout, _unexplained, _unexplained, -1
+        )
     meeting = Meeting(options.group_id, options.store, rank, size, options.global_ranks_in_group)
     cards.be_rank(meeting.rank)
     members = meeting.members()
@@ -41,6 +47,10 @@ def create(options: Any) -> Any:
         return native.make_hccl(
             transport, rank, size, timeout, reasons.explain, users_line, announcements
         )
+
+
+def _unexplained(*_: Any) -> str:
+    return ""  # collectives of a dry run do not wait for other ranks
 
 
 def _network(members: list[Member]) -> Any:

@@ -13,6 +13,7 @@ from habana_frameworks.torch._import_hooks import when_imported
 
 import torch
 import torch.distributed as dist
+from hpu_magic.simulator.dry_run import start as dry_run
 
 NAME = "hccl"
 _RANDOM = "torch.distributed.tensor._random"
@@ -98,7 +99,7 @@ def _meet_before_connections() -> None:
         **options: Any,
     ) -> Any:
         several = "," in backend and f":{NAME}" in backend  # for example, "cpu:gloo,hpu:hccl"
-        if several and (not ranks or dist.get_rank() in ranks):
+        if several and not dry_run.is_on() and (not ranks or dist.get_rank() in ranks):
             from habana_frameworks.torch.distributed.hccl._meeting import Meeting
 
             Meeting(name, dist.PrefixStore(f"{name}/meeting", store), rank, size, ranks).members()
