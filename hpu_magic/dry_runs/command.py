@@ -45,6 +45,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     command.add_argument("--whole", action="store_true", help="run the script to its end")
     command.add_argument(
+        "--time", action="store_true", help="estimate the time of a step on one card"
+    )
+    command.add_argument(
         "--value",
         action="append",
         default=[],
@@ -69,6 +72,7 @@ def run(options: argparse.Namespace) -> int:
         nodes=options.nodes,
         steps=options.steps,
         whole=options.whole,
+        time=options.time,
         values=options.value,
     )
     try:

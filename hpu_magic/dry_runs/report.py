@@ -107,6 +107,10 @@ class DryRun(Report):
         Number of optimizer steps that ran.
     cycle : int or None
         Number of steps that repeat, or None if the steps do not repeat.
+    step_seconds : float or None
+        Estimated time of the last step on the card; None unless the card's clock was on.
+    band : (float, float) or None
+        Range in which a measured time is expected, in multiples of the estimate.
     stopped : bool
         Whether the run ended before the script's end.
     graphs : int
@@ -130,6 +134,8 @@ class DryRun(Report):
     error: str | None
     steps: int
     cycle: int | None
+    step_seconds: float | None
+    band: tuple[float, float] | None
     stopped: bool
     graphs: int
     host_reads: list[Line]
@@ -146,7 +152,10 @@ class DryRun(Report):
             name: [Line(**each) for each in record[name]]
             for name in ("memory_lines", "host_reads", "fallbacks", "stand_ins", "assumed_shapes")
         }
-        same = ("card", "mode", "capacity", "peak", "composition", "steps", "cycle", "graphs")
+        same = (
+            *("card", "mode", "capacity", "peak", "composition", "steps", "cycle", "graphs"),
+            *("step_seconds", "band"),
+        )
         return cls(
             script=script,
             status=status,
@@ -176,7 +185,12 @@ class DryRun(Report):
         rows += _line_rows("lines at the peak", self.memory_lines)
         if self.shortage is not None and self.out_of_memory:
             rows += [("out of memory", _shortage(self.shortage))]
-        rows += [("optimizer steps", f"{self.steps}"), ("compiled graphs", f"{self.graphs}")]
+        rows += [("optimizer steps", f"{self.steps}")]
+        if self.step_seconds is not None and self.band is not None:
+            low, high = (units.duration(self.step_seconds * each) for each in self.band)
+            estimated = units.duration(self.step_seconds)
+            rows += [("time of a step", f"{estimated} (estimate; {low} to {high} when measured)")]
+        rows += [("compiled graphs", f"{self.graphs}")]
         rows += _line_rows("CPU fallbacks", self.fallbacks)
         rows += _line_rows("host reads", self.host_reads)
         rows += _line_rows("stand-ins read", self.stand_ins)

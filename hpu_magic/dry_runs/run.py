@@ -41,6 +41,8 @@ class Request:
         Number of optimizer steps; None stops when the steps repeat.
     whole : bool
         Run the script to its end.
+    time : bool
+        Estimate the time of a step with the card's clock.
     values : sequence of str
         Stand-ins for values that a line reads, each as ``FILE:LINE=VALUE``.
     """
@@ -52,6 +54,7 @@ class Request:
     nodes: int | None = None
     steps: int | None = None
     whole: bool = False
+    time: bool = False
     values: Sequence[str] = ()
 
 
@@ -94,6 +97,8 @@ def _check(request: Request) -> None:
     _nodes(request)
     if request.steps is not None and request.steps < 1:
         raise HPUError(f"The number of steps must be at least 1, got {request.steps}.")
+    if request.time and request.cards > 1:
+        raise HPUError("--time supports one card; omit --cards.")
     if request.steps is not None and request.whole:
         raise HPUError("--steps and --whole exclude each other; pass one of them.")
 
@@ -133,6 +138,8 @@ def _environment(request: Request, folder: str) -> dict[str, str]:
     variables = {**os.environ, "HPU_MAGIC_CARDS_DIR": str(Path(folder) / "cards")}
     if request.card is not None:
         variables["HPU_MAGIC_CARD"] = request.card
+    if request.time:
+        variables.setdefault("HPU_MAGIC_CARD_TIME", "1")
     if request.cards > 1:
         variables |= _world(request.cards, _nodes(request))
     return variables

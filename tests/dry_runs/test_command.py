@@ -215,6 +215,25 @@ def test_one_rank_represents_all(dry):
     assert "Rank 0 ran and represents all 64 ranks." in str(result)
 
 
+def test_time_of_a_step_equals_the_card_time_on_the_simulator(dry, script):
+    code = """
+    import torch
+    from hpu_magic.simulator import card_time
+    model = torch.nn.Linear(1024, 1024, device="hpu")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        model(torch.ones(512, 1024, device="hpu")).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    print(card_time.read().card)
+    """
+    real = script(code, simulated=True, HPU_MAGIC_CARD_TIME="1")
+    result, output = dry(code, time=True, whole=True)
+    assert float(output) == pytest.approx(float(real), rel=1e-9)
+    assert 0 < result.step_seconds < float(real)
+    assert "(estimate; " in str(result)
+
+
 def test_exit_status_is_that_of_the_script(dry):
     result, _ = dry("import sys; sys.exit(7)")
     assert (result.status, result.error) == (7, None)
@@ -229,6 +248,7 @@ def test_exit_status_is_that_of_the_script(dry):
         (Request(__file__, cards=0), "at least 1, got 0"),
         (Request(__file__, cards=9, nodes=2), "9 cards cannot be divided among 2 machines"),
         (Request(__file__, cards=64, nodes=4), "at most 8 cards each"),
+        (Request(__file__, cards=2, time=True), "--time supports one card"),
         (Request(__file__, values=["42=1"]), "'42=1' is not a stand-in"),
         (Request(__file__, values=["a.py:4=x"]), "'a.py:4=x' is not a stand-in"),
     ],

@@ -14,6 +14,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from hpu_magic.simulator import card_time
 from hpu_magic.simulator.cards.configuration import Configuration
 from hpu_magic.simulator.dry_run.owners import Owners
 from hpu_magic.simulator.dry_run.steps import Steps
@@ -40,6 +41,8 @@ class Recorder:
         self._steps = steps
         self._owners = Owners(self._engine.reservation_of)
         self._before: tuple[int, ...] = (0, 0, 0)
+        self._clock = 0.0
+        self._step_seconds: float | None = None
 
     def install(self) -> None:
         """Call this object before and after each optimizer step."""
@@ -61,7 +64,15 @@ class Recorder:
             (after - before) % 2**64 for after, before in zip(now, self._before, strict=True)
         )
         self._before = now
+        self._read_clock()
         self._steps.add((*work, self._in_use()))
+
+    def _read_clock(self) -> None:
+        """Measure the last step with the card's clock, if it is on."""
+        if card_time.is_on():
+            reading = card_time.read()
+            clock = max(reading.host, reading.card)
+            self._step_seconds, self._clock = clock - self._clock, clock
 
     def _in_use(self) -> int:
         return int(self._engine.memory_stats()["InUse"])
@@ -83,6 +94,8 @@ class Recorder:
             "failure": self._failure(),
             "steps": self._steps.count,
             "cycle": self._steps.repeated,
+            "step_seconds": self._step_seconds,
+            "band": card_time.read().band if card_time.is_on() else None,
             "graphs": counters["graph_compilation"]["count"],
             "torch": torch.__version__,
             **self._event_lines(),
