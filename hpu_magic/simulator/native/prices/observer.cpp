@@ -90,15 +90,22 @@ const Traits& traits_of(const at::RecordFunction& function) {
   return name ? known.emplace(function.name(), traits_of(*name)).first->second : none;
 }
 
-/// Returns whether a tensor has memory on the device. Tensors of traces and transforms only wrap
-/// such tensors, and their operators call the operators that are observed.
-bool is_on_card(const at::Tensor& tensor) {
+/// Returns whether a tensor belongs to a trace or a transform. Its operators call the operators that
+/// are observed. A trace may record that its size was read, so the size must not be read.
+bool is_wrapper(const at::Tensor& tensor) {
   constexpr c10::DispatchKeySet kWrappers{
       c10::DispatchKey::Python, c10::DispatchKey::Functionalize,
       c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper};
-  const c10::DispatchKeySet keys = tensor.key_set();
-  return on_device(tensor) && keys.has(c10::DispatchKey::HPU) && !keys.has_any(kWrappers) &&
-      tensor.has_storage();
+  return tensor.key_set().has_any(kWrappers);
+}
+
+bool is_on_card(const at::Tensor& tensor) {
+  return !is_wrapper(tensor) && on_device(tensor) &&
+      tensor.key_set().has(c10::DispatchKey::HPU) && tensor.has_storage();
+}
+
+bool is_on_host(const at::Tensor& tensor) {
+  return !is_wrapper(tensor) && tensor.is_cpu() && tensor.dim() > 0;
 }
 
 int64_t covered(const at::Tensor& tensor) {
@@ -140,6 +147,9 @@ class Signer {
   bool reads_card() const {
     return !storages_.empty();
   }
+  bool has_wrappers() const {
+    return has_wrappers_;
+  }
   bool names_card() const {
     return names_card_;
   }
@@ -157,8 +167,12 @@ class Signer {
       mix(13);
       return;
     }
+    if (is_wrapper(tensor)) {
+      has_wrappers_ = true;
+      return;
+    }
     const bool on_card = is_on_card(tensor);
-    uses_host_ = uses_host_ || (tensor.is_cpu() && tensor.dim() > 0);
+    uses_host_ = uses_host_ || is_on_host(tensor);
     mix(static_cast<uint64_t>(tensor.scalar_type()) << 8 | static_cast<uint64_t>(tensor.dim()));
     for (const int64_t size : tensor.sizes()) {
       mix(static_cast<uint64_t>(size));
@@ -175,6 +189,7 @@ class Signer {
   }
 
   const bool uses_floats_;
+  bool has_wrappers_ = false;
   bool names_card_ = false;
   bool uses_host_ = false;
   uint64_t hash_;
@@ -220,7 +235,7 @@ struct Draft {
                                            tensor.unsafeGetTensorImpl()) != written.end();
         if (tensor.defined() && is_on_card(tensor) && !is_argument) {
           made.push_back(operand_of(tensor));
-        } else if (tensor.defined() && tensor.is_cpu() && tensor.dim() > 0 && !is_argument) {
+        } else if (tensor.defined() && is_on_host(tensor) && !is_argument) {
           operation.host_bytes += static_cast<int64_t>(tensor.nbytes());
         }
       });
@@ -245,7 +260,7 @@ struct Draft {
       if (is_written) {
         operation.writes.push_back(operation.reads.back());
       }
-    } else if (tensor.is_cpu() && tensor.dim() > 0) {
+    } else if (is_on_host(tensor)) {
       operation.host_bytes += static_cast<int64_t>(tensor.nbytes());
     }
   }
@@ -299,7 +314,7 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   for (const c10::IValue& argument : function.inputs()) {
     signer.add(argument);
   }
-  if (!signer.reads_card() && !signer.names_card()) {
+  if (signer.has_wrappers() || (!signer.reads_card() && !signer.names_card())) {
     return nullptr;
   }
   if (traits.is_collective) {
