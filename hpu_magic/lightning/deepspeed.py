@@ -151,7 +151,7 @@ class TrainerDeepSpeedBase(TrainerOverHCCL, _DeepSpeed):  # noqa: D101 (below)
     _precision_name = "precision_plugin"
 
     def save_checkpoint(self, checkpoint: Any, filepath: Any, *args: Any, **kwargs: Any) -> None:
-        """Save the states of training; see `_writing` for errors."""
+        """Save the training state; see `_writing` for errors."""
         with _writing(filepath):
             super().save_checkpoint(checkpoint, filepath, *args, **kwargs)  # type: ignore[misc]
 
@@ -169,7 +169,7 @@ class FabricDeepSpeedBase(FabricOverHCCL, _DeepSpeed):  # noqa: D101 (below)
     _precision_name = "precision"
 
     def save_checkpoint(self, path: Any, *args: Any, **kwargs: Any) -> None:
-        """Save the states of training; see `_writing` for errors."""
+        """Save the training state; see `_writing` for errors."""
         with _writing(path):
             super().save_checkpoint(path, *args, **kwargs)  # type: ignore[misc]
 

@@ -40,7 +40,7 @@ _RIGHT = 28  # pixels; leaves space for half of the last axis label
 def blank(height: int, title: str, x_range: Any, y_range: Any, x_ticks: Any) -> Any:
     """Return an empty chart."""
     plot: Any = figure(
-        frame_height=height - 30,  # as in the picture; title and legends are above the plot
+        frame_height=height - 30,  # as in the saved picture: title and legends are above the plot
         sizing_mode="stretch_width",
         x_range=x_range,
         y_range=y_range,

@@ -398,7 +398,7 @@ def _is_called(node: ast.expr, parents: dict[ast.AST, ast.AST]) -> bool:
 
 
 def _annotated(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the expressions in a node's annotations, because annotations have no effect."""
+    """Yield the expressions in a node's annotations, which have no effect on a program."""
     for annotation in (getattr(node, "annotation", None), getattr(node, "returns", None)):
         yield from ast.walk(annotation) if annotation is not None else ()
 

@@ -12,8 +12,8 @@ namespace {
 
 std::atomic<double> e4m3fn_limit{kGaudi2Float8Limit};
 
-/// Returns the result of `rule`, a PyTorch operator that checks whether oneDNN can be used, or
-/// false if PyTorch was built without oneDNN.
+/// Calls `rule`, a PyTorch operator that returns whether oneDNN can be used. Returns false if
+/// PyTorch was built without oneDNN.
 bool onednn_rule(const char* rule) {
   const auto op = c10::Dispatcher::singleton().findSchema({rule, ""});
   if (!op) {
@@ -32,8 +32,8 @@ bool is_slow(c10::ScalarType dtype) {
   return !onednn_supports(dtype);
 }
 
-// Below these numbers of rows and terms, a matmul is faster than converting its operands to a wider
-// dtype.
+// If a matmul has fewer rows and terms than this, converting its operands to a wider dtype takes
+// longer than the matmul.
 constexpr int64_t kRows = 16;
 constexpr int64_t kTerms = int64_t{1} << 13;
 

@@ -60,7 +60,8 @@ struct GeneratorImpl final : c10::GeneratorImpl {
     cpu->set_engine(engine_at(seed, offset));
     offset_ = offset;
   }
-  /// Returns the last offset set for this seed, regardless of how many numbers were drawn since.
+  /// Returns the offset that was last set for this seed, regardless of the numbers drawn since
+  /// then.
   uint64_t get_offset() const override {
     return offset_;
   }

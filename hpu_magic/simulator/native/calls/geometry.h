@@ -35,8 +35,8 @@ struct Resized {
 /// HPU_MAGIC_CHECK_GEOMETRY=1 enables.
 bool checks_geometry();
 
-/// Raises an error if a result differs from the expected one. `which` names the result, such as
-/// "result 0". Call this only if `checks_geometry` returns true.
+/// Raises an error if the dtype, sizes or strides of a result differ from the expected ones.
+/// `which` names the result, such as "result 0". Call this only if `checks_geometry` returns true.
 void check_geometry(
     const c10::OperatorName& op, const std::string& which, const Geometry& expected,
     const at::Tensor& result);

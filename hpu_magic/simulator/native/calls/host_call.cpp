@@ -106,8 +106,8 @@ void HostCall::run_on_shapes() {
   run();
 }
 
-/// Returns whether the call overwrites an argument without reading it. The size of an output is
-/// known before the kernel runs only if the size was inferred.
+/// Returns whether the call overwrites an argument without reading it. This requires that the
+/// output's size was inferred; otherwise, it is unknown before the kernel runs.
 bool HostCall::overwrites(size_t i) const {
   return (outputs_ && schema_.arguments()[i].is_out()) || (i == 0 && is_fill(op_));
 }

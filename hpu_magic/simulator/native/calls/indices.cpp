@@ -19,7 +19,7 @@ namespace {
 
 enum class Access { read, write_rows, write_elements };
 
-/// Where an operator's indices are among its arguments.
+/// The positions of an operator's indices in its arguments.
 struct Use {
   Access access;
   const char* index = "index";
@@ -80,7 +80,7 @@ bool is_first(const events::PythonLine& line) {
   return known.emplace(line.file, line.number).second;
 }
 
-/// Reports the smallest and largest index. The result of the call may differ from a card's.
+/// Warns with the smallest and the largest index, because a card may return another result.
 void report(const c10::OperatorHandle& op, const at::Tensor& index, int64_t size) {
   const int64_t low = index.min().item<int64_t>(), high = index.max().item<int64_t>();
   const std::string& name = op.operator_name().name;
@@ -98,7 +98,7 @@ void report(const c10::OperatorHandle& op, const at::Tensor& index, int64_t size
   }
 }
 
-/// Drops the rows of an index, and of the rows to write, that are out of range.
+/// Drops the indices that are out of range, and the values to write to them.
 void drop_rows(
     const c10::FunctionSchema& schema, torch::jit::Stack& stack, size_t first, c10::IValue& slot,
     const at::Tensor& index, int64_t size, int64_t dim) {

@@ -57,12 +57,12 @@ inline bool on() {
 void start(bool measures_host, size_t most_records);
 void stop();
 
-/// Launches the work with this signature. Returns false if its price is not known.
+/// Launches the work with this signature. Returns false if its price has not been stored.
 bool launch(uint64_t signature);
 bool knows(uint64_t signature);
 /// Stores the price of a signature, which stays known until `forget_prices`.
 void learn(uint64_t signature, const std::string& name, const Price& price);
-/// Stores that the work with this signature has no price. It is counted and takes no time.
+/// Records that the work with this signature has no price. Such work is counted, but takes no time.
 void learn_unpriced(uint64_t signature, const std::string& name);
 /// Counts work without a signature.
 void count_unpriced(const std::string& name);

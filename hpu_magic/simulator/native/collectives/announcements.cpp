@@ -28,7 +28,7 @@ Name packed(const char* name) {
   return words;
 }
 
-/// Maps operation types that the transport does not distinguish to a single type.
+/// Maps all operation types that the transport treats alike to a single type.
 c10d::OpType family(c10d::OpType type) {
   switch (type) {
     case c10d::OpType::_ALLGATHER_BASE:

@@ -200,7 +200,7 @@ Hccl::~Hccl() {
 
 void Hccl::shutdown() {
   const WithoutGil released;
-  // A collective that has just completed may still use the state for a short time.
+  // A collective may still use the state for a short time after it has completed.
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(1);
   while (state_.use_count() > 1 && std::chrono::steady_clock::now() < until) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

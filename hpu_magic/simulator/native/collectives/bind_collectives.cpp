@@ -21,8 +21,8 @@ class Function {
   explicit Function(py::function function)
       : held_(new py::function(std::move(function)), &drop) {}
 
-  /// Returns the function's result. If Python is exiting, returns `otherwise`; if the function
-  /// raises an error, returns `otherwise` followed by the error message.
+  /// Returns the function's result. Returns the text `otherwise` if Python is exiting, followed by
+  /// the error message if the function raised an error.
   template <class... Arguments>
   std::string operator()(const std::string& otherwise, Arguments&&... arguments) const {
     const InterpreterGuard guard;

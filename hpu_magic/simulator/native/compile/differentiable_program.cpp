@@ -30,7 +30,7 @@ struct Saved : torch::CustomClassHolder {
 constexpr const char* kSaved = "saved";
 
 /// Saves a value for the backward pass. If the value is a result or a view, only its memory and
-/// version are saved, because otherwise it would keep its own node alive.
+/// version are saved. Saving the tensor itself would keep its node alive.
 SavedVariable saved(const at::Tensor& value, at::TensorList results) {
   bool tied = value.is_view();
   for (const at::Tensor& result : results) {
@@ -96,9 +96,9 @@ struct Once : torch::autograd::Function<Once> {
   }
 };
 
-/// Makes differentiating the gradients again an error. Connects the gradients to the next nodes of
-/// their node and to the gradients from which they were computed, because autograd skips nodes that
-/// are not on a path to the requested gradients.
+/// Makes it an error to differentiate the gradients again. Connects the gradients to the next nodes
+/// of their node and to the gradients from which they were computed, because autograd skips nodes
+/// that are not on a path to the requested gradients.
 void refuse_twice(
     variable_list& gradients, const Node& node, const variable_list& upstream,
     const std::string& refusal) {
@@ -129,7 +129,7 @@ void refuse_twice(
   }
 }
 
-/// Makes differentiating the gradients of AOTAutograd's node an error. The node's own error is
+/// Makes it an error to differentiate the gradients of AOTAutograd's node. The node's own error is
 /// raised only on the paths to tensors that it saved. The incoming gradients are not changed,
 /// because AOTAutograd cannot change the strides of a gradient that requires a gradient.
 struct RefusalAfter : torch::autograd::FunctionPostHook {

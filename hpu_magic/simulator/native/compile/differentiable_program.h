@@ -52,8 +52,8 @@ class DifferentiableProgram {
   std::vector<Layout> layouts_;
 };
 
-/// If a tensor was computed by an AOTAutograd node, makes computing its second derivatives an
-/// error.
+/// If a tensor was computed by an AOTAutograd node, makes it an error to compute its second
+/// derivatives.
 void refuse_second_derivatives(const at::Tensor& result);
 
 /// Returns the gradients that autograd's current node computed from the gradients `upstream`.

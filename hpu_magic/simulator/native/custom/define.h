@@ -94,8 +94,8 @@ class Operators {
     of_mode(false).push_back([schema] { add(schema, &boxed_kernel<function>); });
   }
 
-  /// Defines an overload that takes numbers instead of the tensors that the overload `base`, given
-  /// as "name.overload", takes.
+  /// Defines an overload that takes numbers where the overload `base` ("name.overload") takes
+  /// tensors.
   static void with_numbers(const std::string& schema, const std::string& base);
 
   /// Replaces the CPU kernel of a PyTorch operator, given as "name.overload", with the function.
@@ -120,10 +120,10 @@ class Operators {
     of_mode(false).push_back([schema, function] { add_on_device(schema, kernel_of(function)); });
   }
 
-  /// Makes torch.compile trace a function in place of an operator that writes to an argument and
-  /// returns it, because PyTorch does not functionalize such operators. The function takes the
-  /// operator's arguments, calls operators that do not write to their arguments, and passes their
-  /// results to `written`.
+  /// For an operator that writes to an argument and returns it, makes torch.compile trace a
+  /// function instead, because PyTorch does not functionalize such operators. The function takes
+  /// the operator's arguments, calls operators that do not write to their arguments, and passes
+  /// their results to `written`.
   template <class Function>
   void compiled_as(const std::string& name, Function* function) {
     of_mode(false).push_back([name, function] {

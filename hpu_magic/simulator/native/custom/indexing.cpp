@@ -21,7 +21,7 @@ at::Tensor plain_index(const at::Tensor& self, at::TensorList indices) {
   return each.empty() ? self.clone() : at::index(self, each);
 }
 
-/// Ignores `size`, which follows from the other arguments.
+/// Ignores `size`, because the other arguments determine it.
 at::Tensor slice_ds(
     const at::Tensor& input, c10::SymInt dim, c10::SymInt start, c10::SymInt end,
     c10::SymInt step, at::OptionalSymIntArrayRef /*size*/) {

@@ -26,7 +26,7 @@ bool is_library(std::string_view file) {
         "/site-packages/pytorch_lightning/",
         // IPython 8 displays results through this package.
         "/site-packages/decorator.py", "/site-packages/decorator/",
-        // List only these parts of the package, because a user's folder may also be called
+        // These parts are listed instead of the package, because a user's folder may also be called
         // hpu_magic.
         "/hpu_magic/lightning/", "/hpu_magic/magics/", "/hpu_magic/panels/", "/hpu_magic/runtime/",
         "/hpu_magic/simulator/", "<frozen "}) {

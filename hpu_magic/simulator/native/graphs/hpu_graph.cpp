@@ -68,7 +68,7 @@ void HpuGraph::replay() {
   failures.rethrow_first();
 }
 
-/// Launches a replay on the clock.
+/// Adds the time of a replay to the clock.
 void HpuGraph::launch() const {
   if (!clock::on() || nodes_.empty()) {
     return;

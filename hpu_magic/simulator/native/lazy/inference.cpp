@@ -246,8 +246,8 @@ Inference infer_by_trial(
   return inference;
 }
 
-/// Returns whether the strides are those of a new contiguous tensor, even along dimensions of size
-/// 1.
+/// Returns whether all strides, including those of dimensions of size 1, equal those of a new
+/// contiguous tensor.
 bool is_plain(const at::Tensor& tensor) {
   return tensor.numel() > 0 &&
       tensor.strides() == c10::IntArrayRef(c10::contiguous_strides(tensor.sizes()));

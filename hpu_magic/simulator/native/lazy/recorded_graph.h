@@ -48,7 +48,8 @@ class RecordedGraph {
   uint64_t hash() const {
     return hash_;
   }
-  /// Returns, for each storage that the graph reads before writing, the tensor that first uses it.
+  /// Returns the first tensor that uses each storage, for storages that the graph reads before it
+  /// writes them.
   const std::vector<at::Tensor>& inputs() const {
     return inputs_;
   }

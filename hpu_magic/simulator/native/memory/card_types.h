@@ -30,7 +30,7 @@ bool include(const at::Tensor& tensor);
 /// Like `include`, but only for float64 and complex128.
 bool includes_float64(c10::ScalarType dtype);
 
-/// Where values come from. A card draws random values in 32 bits, so numbers in [0, 1) must stay
+/// The origin of values. A card draws random values in 32 bits, so numbers in [0, 1) must stay
 /// below 1 after the conversion, and non-negative integers must stay non-negative.
 enum class Values { computed, drawn };
 

@@ -127,7 +127,7 @@ void clear_failure_if_overwritten(const at::Tensor& tensor);
 void lose_writes(
     uint64_t first_graph, uint64_t last_graph, const std::shared_ptr<const std::string>& why);
 
-// Page-locked host memory is ordinary memory whose address ranges are registered.
+// Pinned host memory is ordinary memory whose address ranges are registered as pinned.
 c10::Allocator* pinned_allocator();
 bool is_pinned(const void* address);
 

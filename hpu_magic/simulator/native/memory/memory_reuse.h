@@ -33,9 +33,9 @@ class MemoryReuse {
   std::vector<void*> borrowed_;
 };
 
-/// While an instance exists, large CPU allocations on this thread use a cache of freed memory. A
-/// training step allocates the same sizes over and over, and the operating system would otherwise
-/// clear the pages each time.
+/// While an instance exists, large CPU allocations on this thread use a cache of freed memory. Each
+/// training step allocates the same sizes. Without the cache, the operating system would clear the
+/// pages each time.
 class CachedMemory {
  public:
   CachedMemory();

@@ -14,7 +14,7 @@ namespace hpu {
 namespace {
 
 #if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 8
-/// PyTorch's interface of allocators of pinned memory, which release 2.8 added.
+/// PyTorch's interface for allocators of pinned memory, which was added in release 2.8.
 struct UncachedAllocator : at::HostAllocator {
   bool record_event(void*, void*, c10::Stream) override {
     return true;  // operations are complete when their calls return

@@ -36,7 +36,7 @@ void unmap(void* context) {
 }
 
 /// Returns whether a storage's memory was allocated by PyTorch or by `lazy_pages`. Other memory may
-/// belong to a file, whose contents would return.
+/// belong to a file, whose contents would reappear after the pages are released.
 bool is_anonymous(const at::Tensor& tensor) {
   const auto deleter = tensor.storage().data_ptr().get_deleter();
   return deleter == &unmap || deleter == c10::GetDefaultCPUAllocator()->raw_deleter() ||
@@ -57,7 +57,7 @@ size_t available_memory() {
   return std::numeric_limits<size_t>::max();
 }
 
-/// Returns how many bytes from `first` on are already in host memory.
+/// Returns how many of the bytes that start at `first` are already in host memory.
 size_t resident(char* first, size_t bytes) {
   constexpr size_t kChunk = 1 << 16;  // pages
   std::vector<unsigned char> states(kChunk);

@@ -1,4 +1,4 @@
-// Large blocks of host memory that use no memory until other values than zero are written.
+// Large blocks of zeros, which use no host memory until other values are written.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -18,7 +18,7 @@ void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::S
   }
   if (policy::falls_back(op)) {
     policy::check_fallback(op);
-    // A card first copies the inputs to the host.
+    // On a card, a fallback first copies the inputs to the host.
     events::emit(events::Kind::host_synchronization, c10::toString(op.operator_name()));
   }
   if (skipping::compile_only() && skip_call(op, stack)) {

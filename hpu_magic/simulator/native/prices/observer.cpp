@@ -20,7 +20,7 @@ namespace {
 
 using Arguments = c10::ArrayRef<const c10::IValue>;
 
-/// What must be known about an operator each time it runs.
+/// The properties of an operator that are needed each time it runs.
 struct Traits {
   c10::OperatorName name{"", ""};
   size_t results = 0;
@@ -49,8 +49,8 @@ bool is_view(const c10::FunctionSchema& schema) {
       });
 }
 
-/// Returns whether the operator runs on the host. Operators that PyTorch composes of others are not
-/// in the list of the device's operators.
+/// Returns whether the operator runs on the host. Operators that PyTorch implements with other
+/// operators are not in the list of the device's operators.
 bool runs_on_host(const c10::OperatorHandle& op) {
   return policy::falls_back(op) &&
       !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) &&

@@ -39,7 +39,7 @@ struct Operation {
   int64_t host_bytes = 0;  // size of the host's tensors that the operator copies
 };
 
-/// How many references the engine itself holds to each storage.
+/// The number of references that the engine itself holds to each storage.
 using Handles = std::unordered_map<const c10::StorageImpl*, size_t>;
 
 /// Calls that run together, with the storages that they share.

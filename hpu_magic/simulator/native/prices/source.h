@@ -7,7 +7,7 @@
 
 namespace hpu::prices {
 
-/// A question to the price source: how long does this sequence take?
+/// A request to the price source for the time that a sequence takes.
 struct Question {
   struct Operation {
     const prices::Operation& operation;

@@ -41,7 +41,7 @@ thread_local uint32_t held = 0;  // one bit per rank
 void note_locked(Rank rank) {
   const uint32_t bit = 1U << static_cast<uint32_t>(rank);
   if (held >= bit) {
-    fail("a lock was taken out of order", rank);
+    fail("a lock was acquired out of order", rank);
   }
   held |= bit;
 }

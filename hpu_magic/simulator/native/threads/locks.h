@@ -1,4 +1,4 @@
-// All locks of the engine, the order in which they are taken, and their state after a fork.
+// All locks of the engine, the order in which they are acquired, and their state after a fork.
 #pragma once
 
 #include <atomic>
@@ -7,8 +7,8 @@
 
 namespace hpu::locks {
 
-/// The order in which a thread may take locks. A thread that holds a lock may take only locks that
-/// come later in this list.
+/// The order in which a thread may acquire locks. A thread that holds a lock may acquire only locks
+/// that come later in this list.
 enum class Rank : uint8_t {
   compilation,
   recorder,
@@ -34,7 +34,7 @@ class Brief {
   const Rank rank_;
 };
 
-/// A recursive lock that is held while kernels run. Kernels may take the GIL to find the Python
+/// A recursive lock that is held while kernels run. Kernels may acquire the GIL to find the Python
 /// line of an event, or because they release the last reference to a tensor that has a Python
 /// object. Therefore, a thread releases the GIL while it waits for this lock. Threads acquire the
 /// lock in the order in which they requested it, because a loop of replays would otherwise starve a

@@ -43,7 +43,8 @@ at::Tensor valid(const at::Tensor& scores, const at::Tensor& length, const std::
   return padding == "right" ? key < lengths : key >= keys - lengths;
 }
 
-/// Operands with two leading dimensions. Each query head has its own key head and value head.
+/// Operands with two leading dimensions, in which each query head has its own key head and value
+/// head.
 struct FourDimensional {
   at::Tensor q;
   at::Tensor k;

@@ -12,7 +12,7 @@
 
 namespace hpu::custom {
 
-/// Masks that hide keys from queries. A query attends to all keys that no mask hides.
+/// Masks that hide keys from queries. A query attends to all keys that are not hidden by a mask.
 struct Masks {
   // In a bool mask, true means that the key is visible. Masks of other dtypes are added to the
   // scores.

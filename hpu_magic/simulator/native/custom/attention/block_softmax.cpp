@@ -17,8 +17,8 @@ void check_groups(const char* name, const at::Tensor& blocks, const at::Tensor& 
       ", but got ", toString(groups.scalar_type()), " of shape ", groups.sym_sizes(), ".");
 }
 
-/// Returns exp(score - largest score of the row), the largest scores, and the rows' sums. A block of
-/// a negative group is padding; like the other blocks, it has its own sums.
+/// Returns exp(score - largest score of the row), the largest scores, and the rows' sums. Blocks
+/// with a negative group are padding. Their sums are computed as well.
 ThreeTensors block_softmax(
     const at::Tensor& attn, const OptionalTensor& block_bias, const at::Tensor& block_groups) {
   check_groups("BlockSoftmax", attn, block_groups);
@@ -35,9 +35,9 @@ ThreeTensors block_softmax(
       exponentials.to(dtype), largest.to(dtype), exponentials.sum(-1, /*keepdim=*/true).to(dtype)};
 }
 
-/// Returns the factor of each block in its sequence's softmax: exp(block_max - largest) / sum, over
-/// the blocks of the same group. Blocks of groups outside 0 to batch_size - 1 form a group of their
-/// own, which is padding.
+/// Returns the factor by which each block contributes to its sequence's softmax: exp(block_max -
+/// largest) / sum, where `largest` and `sum` are taken over the blocks of the same group. Blocks of
+/// groups outside 0 to batch_size - 1 form a group of their own, which is padding.
 at::Tensor block_softmax_adjustment(
     const at::Tensor& block_max, const at::Tensor& block_sums, const at::Tensor& block_groups,
     c10::SymInt batch_size, c10::SymIntArrayRef out_shape) {

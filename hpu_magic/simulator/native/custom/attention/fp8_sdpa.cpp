@@ -29,8 +29,8 @@ struct Attended {
   at::Tensor amax_o;
 };
 
-/// Restrictions of later releases: the number of visible keys before and after a query (-1 for all),
-/// and an additional score per query head whose value is zero.
+/// Options of later releases: the number of visible keys before and after a query (-1 for all), and
+/// a sink, which is an additional score per query head for a key whose value is zero.
 struct Extent {
   int64_t before = -1;
   int64_t after = -1;
@@ -48,7 +48,7 @@ Extent extent_of(const Arguments& of) {
   return {window[0], window[1], of.optional("sinks")};
 }
 
-/// Hides the keys outside the window of each query, which may be all keys.
+/// Hides the keys outside the window of each query. The window may contain no key at all.
 at::Tensor within_window(const at::Tensor& scores, const Extent& extent) {
   if (extent.before < 0 && extent.after < 0) {
     return scores;

@@ -25,8 +25,8 @@ void check_reorder(
   }
 }
 
-/// Returns the index of the beam that a new beam continues. Each new beam is stored in two bits,
-/// starting with the first beam in the highest bits.
+/// Returns the index of the earlier beam that each new beam continues. Each new beam is stored in
+/// two bits, starting with the first beam in the highest bits.
 int64_t continued(uint8_t packed, int64_t beam) {
   return packed >> (2 * (kBeams - 1 - beam)) & 3;
 }

@@ -33,8 +33,8 @@ at::Tensor rows(const at::Tensor& table, const at::Tensor& position_ids) {
   return position_ids.dim() == 2 ? selected.unsqueeze(1) : selected;
 }
 
-/// Returns the sine or cosine for each channel of `input`, with the dimensions of `input`, to whose
-/// shape it broadcasts.
+/// Returns the sine or cosine for each channel of `input`, in a shape that broadcasts to that of
+/// `input`.
 at::Tensor angles(
     const at::Tensor& table, const at::Tensor& input, const OptionalTensor& position_ids,
     int64_t offset) {

@@ -109,7 +109,7 @@ at::Tensor& random_(at::Tensor& self, std::optional<at::Generator> generator) {
       : self.random_(std::move(generator));
 }
 
-/// The CPU kernels do not support bool tensors, which rounding would not change anyway.
+/// Rounding does not change bool tensors, which the CPU kernels do not support.
 template <at::Tensor (*round)(const at::Tensor&)>
 at::Tensor rounded(const at::Tensor& self) {
   return self.scalar_type() == ScalarType::Bool ? self.clone() : round(self);

@@ -83,7 +83,7 @@ at::Tensor embedding_bag_sum_bwd_out(
   return out;
 }
 
-/// The valid gradients, summed for each row.
+/// The sums of the valid gradients of each row.
 struct RowGradients {
   at::Tensor rows;
   at::Tensor gradients;

@@ -5,7 +5,7 @@
 
 namespace hpu::custom {
 
-/// Raises an error unless the offsets are nondecreasing integers from 0 to `most`. Reads the
+/// Raises an error unless the offsets are nondecreasing integers from 0 to `most`. This reads their
 /// values.
 inline void check_offsets(const char* name, const at::Tensor& offsets, int64_t most) {
   TORCH_CHECK(

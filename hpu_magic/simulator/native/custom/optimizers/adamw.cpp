@@ -151,7 +151,7 @@ void adamw(
     return;
   }
   const auto scale_of = [](const OptionalList& scales, size_t i, const at::Tensor& moment) {
-    // A scale of shape [1] would add a dimension to moments without dimensions.
+    // A scale of shape [1] would add a dimension to 0-dim moments.
     return scales && is_fp8(moment.scalar_type()) ? (*scales)[i].view(at::IntArrayRef{}) : at::Tensor();
   };
   for (size_t i = 0; i < weights.size(); ++i) {

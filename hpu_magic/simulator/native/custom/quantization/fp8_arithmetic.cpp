@@ -42,8 +42,8 @@ at::Tensor operand(const at::Tensor& tensor, bool transposed) {
   return transposed && wide.dim() > 1 ? wide.transpose(-2, -1) : wide;
 }
 
-/// Returns whether both scales have one factor for each block of their operands. Such scales have
-/// shapes [rows, k] and [k, columns], with the same number of blocks along the summed dimension.
+/// Returns whether each scale has one factor per block of its operand. Such scales have shapes
+/// [rows, k] and [k, columns], with the same number of blocks along the summed dimension.
 bool are_of_blocks(const Scale& of_a, const Scale& of_b, const at::Tensor& b) {
   if (!of_a || !of_b || of_a->dim() < 2 || of_b->dim() < 2) {
     return false;

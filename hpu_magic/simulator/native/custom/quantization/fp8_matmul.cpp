@@ -10,7 +10,7 @@
 namespace hpu::custom {
 namespace {
 
-// Smaller matmuls take about the same time in both dtypes.
+// Matmuls with fewer elements take about the same time in both dtypes.
 constexpr int64_t kFewestProducts = int64_t{1} << 20;
 // Processors with bfloat16 instructions are more than twice as fast in bfloat16. A smaller
 // difference may be noise, and the choice affects the last bits of the results.

@@ -25,8 +25,8 @@ constexpr std::array<float, 16> kNf4{
     0.7229568362236023F,
     1.0F};
 
-/// Returns the weights, from bytes that contain two codes each, the higher four bits first. `absmax`
-/// is the factor of each block of `blocksize` weights.
+/// Returns the weights. Each byte contains two codes; the higher four bits are the first one.
+/// `absmax` is the factor of each block of `blocksize` weights.
 at::Tensor dequantize_nf4(
     const at::Tensor& input, const at::Tensor& absmax, int64_t blocksize,
     c10::SymIntArrayRef out_shape, ScalarType out_dtype) {
