@@ -27,7 +27,7 @@ class DigitReader(Layer):
         if os.path.exists("failure"):
             raise ValueError("the data is broken")
         return super().training_step(batch, index) * factor
-data, factor = loader(16 * 2500), 1.0
+data, factor = loader(16 * 25_000), 1.0  # each fit runs until it is stopped or fails
 """
 FIT = """
 coach = make_trainer(max_epochs=2)
@@ -76,7 +76,7 @@ def test_sidebar_shows_and_stops_a_fit_after_a_reload(page, lab, tmp_path):
     bar = page.locator(".hpu-Cards").get_by_role("progressbar", name="Fit of first.ipynb")
     assert bar.get_attribute("aria-valuetext").startswith("DigitReader: epoch 1 of 2, ")
     wait_for_text(page, STATUS, "HPU 0 · eager · ")
-    wait_for_text(page, STATUS, "s left")
+    wait_for_text(page, STATUS, " left")
     assert "\nFit of DigitReader: epoch 1 of 2, " in page.locator(STATUS).get_attribute("title")
     status_bar = page.locator("#jp-main-statusbar .jp-StatusBar-Left")
     keep_screenshot(page, status_bar, "fit-status-bar.png", tmp_path)
@@ -93,7 +93,7 @@ def test_sidebar_shows_and_stops_a_fit_after_a_reload(page, lab, tmp_path):
     show_sidebar(page)
     wait_for_fit(page)
     page.get_by_role("tab", name="first.ipynb").click()
-    wait_for_text(page, STATUS, "s left")
+    wait_for_text(page, STATUS, " left")
     stop(page, "first.ipynb")
     wait_for_text(page, f"{SHOWN} .hpu-Fit-phase", "Stopping")
     wait_for_no_fit(page)

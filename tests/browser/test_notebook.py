@@ -52,7 +52,7 @@ def page(page):
 
 
 def test_memory_panel_is_live_in_notebook_7(page, notebook):
-    allocate = "import torch, time\nfor step in range(600):\n"
+    allocate = "import torch, time\nfor step in range(6000):\n"
     allocate += "    kept = torch.zeros(step % 60 + 1, 1 << 18, device='hpu')\n    time.sleep(0.1)"
     open_notebook(
         page,

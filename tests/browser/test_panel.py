@@ -258,7 +258,7 @@ def test_curve_grows_and_stop_works_while_the_cell_is_busy(page, lab, tmp_path):
 
 
 def test_memory_panel_is_live_and_ends_as_a_picture(page, lab):
-    allocate = "import torch, time\nfor step in range(600):\n"
+    allocate = "import torch, time\nfor step in range(6000):\n"
     allocate += "    kept = torch.zeros(step % 60 + 1, 1 << 18, device='hpu')\n    time.sleep(0.1)"
     open_notebook(
         page,

@@ -10,13 +10,16 @@ from small_fit import TRAINER
 
 pytestmark = pytest.mark.browser
 
+# Its last epoch waits for the file "closed".
 FIT = f"""%load_ext hpu_magic
-import logging, warnings
+import logging, os, warnings
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 warnings.filterwarnings("ignore"){TRAINER}
 class Model(Layer):
     def training_step(self, batch, index):
         time.sleep(0.02)
+        while self.current_epoch == {{epochs}} - 1 and not os.path.exists("closed"):
+            time.sleep(0.1)
         return super().training_step(batch, index)
 data, trainer, model = loader(640), make_trainer(max_epochs={{epochs}}), Model()
 %hpu_fit -o result trainer model data
@@ -120,6 +123,7 @@ def test_result_of_a_fit_without_a_page_is_shown_by_the_next_page(page, new_page
     draws(first)
     save(first, lab, name, lambda outputs: len(outputs) == 2 and WIDGET in outputs[0]["data"])
     first.close()
+    (lab.folder / "closed").touch()
     wait_until(page, lambda: "idle" in lab.kernel_states(name), "the end of the fit")
     page.goto(lab.address(name))
     shows_result(page, "Fit finished on HPU ")

@@ -129,7 +129,7 @@ def keep_upper_part(page, view, last, name, folder):
 
 
 def test_sidebar_shows_several_cards_in_both_themes(page, start_lab, tmp_path):
-    moving = "from time import sleep\n\nbatches = []\nfor step in range(600):\n"
+    moving = "from time import sleep\n\nbatches = []\nfor step in range(6000):\n"
     moving += "    batches.append(torch.empty(1 << 30, dtype=torch.uint8, device='hpu'))\n"
     moving += "    if len(batches) > {most}:\n        del batches[:{freed}]\n    sleep(0.2)"
     sidebar = ".hpu-Cards", ".hpu-Cards-list"

@@ -100,15 +100,23 @@ def test_kernel_reports_a_fit_on_the_cpu(notebook):
     assert work.run("print(result.outcome)") == "stopped\n"
 
 
-def test_status_request_is_not_activity(server, notebook):
+def wait_for_file(path):
+    """Return the code of a cell that runs until a file exists."""
+    return f"import os, time\nwhile not os.path.exists({str(path)!r}):\n    time.sleep(0.1)"
+
+
+def test_status_request_is_not_activity(server, notebook, tmp_path):
     work = notebook("status.ipynb")
     work.run("%load_ext hpu_magic")
     kernel = f"api/kernels/{work.kernel}"
-    work.client.execute("import time; time.sleep(4)")
+    end = tmp_path / "end"
+    work.client.execute(wait_for_file(end))
     wait_for(lambda: server.ask(kernel).json["execution_state"] == "busy")
     assert answer(work.client, "status")["status"] == "ok"
     time.sleep(0.5)  # time for the server to receive the status
-    assert server.ask(kernel).json["execution_state"] == "busy"
+    state = server.ask(kernel).json["execution_state"]
+    end.touch()
+    assert state == "busy"
 
     wait_for(lambda: server.ask(kernel).json["execution_state"] == "idle")
     before = server.ask(kernel).json["last_activity"]
@@ -140,14 +148,17 @@ def test_stream_encodes_nan_as_json_text(server, fitting):
     assert fit["broken"].startswith("loss NaN since step 1")
 
 
-def test_stop_request_is_not_activity(server, work, fitting):
+def test_stop_request_is_not_activity(server, work, fitting, tmp_path):
     path = fitting()
     kernel = f"api/kernels/{work.kernel}"
-    work.client.execute("time.sleep(4)")  # starts after the fit
+    end = tmp_path / "end"
+    work.client.execute(wait_for_file(end))  # starts after the fit
     assert server.ask(path, "DELETE").status == 202
     wait_for(lambda: fit_holder(server) is None)
     time.sleep(0.5)  # time for the server to receive the status
-    assert server.ask(kernel).json["execution_state"] == "busy"
+    state = server.ask(kernel).json["execution_state"]
+    end.touch()
+    assert state == "busy"
 
 
 def test_stop_of_other_fits_is_rejected(server, work, fitting, notebook):
