@@ -28,10 +28,14 @@ ANGLES = 4 * (HIDDEN // HEADS // 2) * 2
 
 @pytest.fixture(scope="module")
 def model():
+    return llama(HIDDEN, FFN)
+
+
+def llama(hidden, ffn):
     config = transformers.LlamaConfig(
         vocab_size=VOCABULARY,
-        hidden_size=HIDDEN,
-        intermediate_size=FFN,
+        hidden_size=hidden,
+        intermediate_size=ffn,
         num_hidden_layers=LAYERS,
         num_attention_heads=HEADS,
         num_key_value_heads=KV_HEADS,
@@ -250,6 +254,13 @@ def test_few_traces_predict_a_straight_line():
     needed = NearlyLinear(trace, {})
     assert [needed(at) for at in (2, 4, 50, 51, 60)] == [114, 128, 450, 457, 520]
     assert traced == [2, 4, 50]
+
+
+def test_time_does_not_depend_on_whether_weights_need_gradients():
+    model = llama(1024, 1536)
+    trainable = estimated(model, batch=64)
+    frozen = estimated(model.requires_grad_(False), batch=64)
+    assert frozen.seconds == pytest.approx(trainable.seconds, rel=0.01)
 
 
 def test_query_heads_that_share_a_kv_head_are_rows_of_one_product(model):

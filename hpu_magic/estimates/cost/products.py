@@ -8,7 +8,7 @@ from math import prod
 
 import torch
 
-from hpu_magic.estimates.tracing.program import Operand, Operation
+from hpu_magic.estimates.tracing.program import Operand, Operation, card_bytes
 
 # Operators that do not multiply their first tensor, which is a summand or the gradient of the
 # result.
@@ -72,8 +72,25 @@ def _mm(operation: Operation) -> tuple[Product, ...]:
 
 
 def _bmm(operation: Operation) -> tuple[Product, ...]:
-    left, right = _matrices(operation)
-    return (Product(left[0], left[1], right[2], left[2]),)
+    """Return one larger matmul if all matmuls have an operand in common.
+
+    PyTorch multiplies a batch by an expanded weight, for example if the weight needs no gradient
+    and the batch is a slice of another tensor.
+    """
+    left, right = matrices_of(operation)
+    batch, m, k = left.shape
+    n = right.shape[2]
+    if _is_repeated(right):
+        return (Product(1, batch * m, n, k),)
+    if _is_repeated(left):
+        return (Product(1, m, batch * n, k),)
+    return (Product(batch, m, n, k),)
+
+
+def _is_repeated(matrices: Operand) -> bool:
+    """Return whether all matrices are the same one, which was expanded."""
+    batch = matrices.shape[0]
+    return batch * matrices.bytes <= card_bytes(matrices.dtype, matrices.elements)
 
 
 def _vector_product(operation: Operation) -> tuple[Product, ...]:
