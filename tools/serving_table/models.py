@@ -78,7 +78,11 @@ KINDS = {
     "gpt_neox": Kind("GPTNeoX"),
     "opt": Kind("OPT", {"ffn_dim": 256, "word_embed_proj_dim": 128}),
     "mixtral": Kind("Mixtral", {**EXPERTS, "num_local_experts": 4, "sliding_window": None}),
-    "qwen3_moe": Kind("Qwen3Moe", {**EXPERTS, "num_experts": 4, "moe_intermediate_size": 64}),
+    "qwen3_moe": Kind(
+        "Qwen3Moe",
+        # The plugin always normalizes the weights of the selected experts.
+        {**EXPERTS, "num_experts": 4, "moe_intermediate_size": 64, "norm_topk_prob": True},
+    ),
     "gpt_oss": Kind("GptOss", {**EXPERTS, **ALTERNATING, "num_local_experts": 4}),
 }
 
