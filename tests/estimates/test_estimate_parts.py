@@ -133,7 +133,6 @@ def options(model=None, **changed):
         ({"checkpointing": True}, "checkpointing=True is not a valid choice: use one of 'none', "),
         ({"accumulate": 0}, "accumulate must be an integer from 1 to 1000000000, but is 0."),
         ({"batch": "all"}, "batch must be an integer from 1 to 1000000000, but is 'all'."),
-        ({"model": "model"}, "The model is a str; pass a torch.nn.Module."),
     ],
 )
 def test_invalid_argument_is_refused_with_the_valid_ones(changed, sentence):
