@@ -8,6 +8,9 @@ import pytest
 from hpu_magic.estimates.cost.constants import FITTED
 from hpu_magic.simulator import card_time, engine
 
+# Processes in lazy mode have tests of their own below.
+pytestmark = pytest.mark.once
+
 LAUNCH = FITTED.launch_seconds
 
 
