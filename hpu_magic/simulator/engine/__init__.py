@@ -44,6 +44,8 @@ def load() -> ModuleType:
         A compiler or ninja is missing, or the compilation failed.
     """
     global _engine
+    import torch  # noqa: F401 - the first import loads the bridge, which calls this function
+
     with _loading:
         if _engine is None:
             _engine = _loaded()

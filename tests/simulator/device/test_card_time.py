@@ -231,6 +231,17 @@ print(card_time.read().card > 0, card_time.is_on())
     )
 
 
+def test_clock_starts_before_torch_is_imported(script):
+    code = """
+from hpu_magic.simulator import card_time
+card_time.start()
+import torch
+x = torch.ones(4, device="hpu")
+print(card_time.read().card > 0)
+"""
+    assert "True" in script(code, simulated=True, TORCH_DEVICE_BACKEND_AUTOLOAD="1")
+
+
 def test_unknown_hosts_are_rejected(torch, monkeypatch):
     with pytest.raises(ValueError, match="host is 'fast'; use one of 'ideal', 'measured'"):
         card_time.start("fast")
