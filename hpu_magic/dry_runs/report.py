@@ -169,12 +169,16 @@ class DryRun(Report):
         )
 
     def title(self) -> str:
-        """Return whether the script fits on the card."""
+        """Return whether the script fits on the card, or how it ended."""
         result = "it fits"
         if self.out_of_memory:
             result = "it runs out of memory"
         elif self.error is not None:
             result = "it ended with an error"
+        elif self.status:
+            result = f"it ended with status {self.status}"
+        elif not self.peak:
+            result = "it did not use the card"
         cards = f"{self.cards} simulated {self.card}"
         return f"Dry run of {self.script} on {cards} ({self.mode}): {result}."
 

@@ -139,7 +139,8 @@ def _environment(request: Request, folder: str) -> dict[str, str]:
     if request.card is not None:
         variables["HPU_MAGIC_CARD"] = request.card
     if request.time:
-        variables.setdefault("HPU_MAGIC_CARD_TIME", "1")
+        host = variables.get("HPU_MAGIC_CARD_TIME", "0")
+        variables["HPU_MAGIC_CARD_TIME"] = "1" if host in ("", "0") else host
     if request.cards > 1:
         variables |= _world(request.cards, _nodes(request))
     return variables

@@ -215,7 +215,7 @@ def test_one_rank_represents_all(dry):
     assert "Rank 0 ran and represents all 64 ranks." in str(result)
 
 
-def test_time_of_a_step_equals_the_card_time_on_the_simulator(dry, script):
+def test_time_of_a_step_equals_the_card_time_on_the_simulator(dry, script, monkeypatch):
     code = """
     import torch
     from hpu_magic.simulator import card_time
@@ -228,6 +228,7 @@ def test_time_of_a_step_equals_the_card_time_on_the_simulator(dry, script):
     print(card_time.read().card)
     """
     real = script(code, simulated=True, HPU_MAGIC_CARD_TIME="1")
+    monkeypatch.setenv("HPU_MAGIC_CARD_TIME", "0")
     result, output = dry(code, time=True, whole=True)
     assert float(output) == pytest.approx(float(real), rel=1e-9)
     assert 0 < result.step_seconds < float(real)
@@ -237,6 +238,33 @@ def test_time_of_a_step_equals_the_card_time_on_the_simulator(dry, script):
 def test_exit_status_is_that_of_the_script(dry):
     result, _ = dry("import sys; sys.exit(7)")
     assert (result.status, result.error) == (7, None)
+    assert "it ended with status 7." in result.title()
+
+
+def test_script_without_device_tensors_did_not_use_the_card(dry):
+    result, _ = dry("import torch; torch.ones(3)")
+    assert "it did not use the card." in result.title()
+
+
+def test_sharded_parameters_are_parameters(dry):
+    result, _ = dry(
+        """
+        import torch
+        from torch.distributed.fsdp import fully_shard
+        torch.distributed.init_process_group("hccl")
+        model = torch.nn.Linear(64, 64, bias=False, device="hpu")
+        fully_shard(model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        for _ in range(2):
+            model(torch.ones(8, 64, device="hpu")).sum().backward()
+            optimizer.step()
+        """,
+        cards=8,
+        whole=True,
+    )
+    shard = 64 * 64 * 4 // 8
+    found = {kind: result.composition[kind] for kind in ("parameters", "optimizer state")}
+    assert found == {"parameters": shard, "optimizer state": shard}
 
 
 @pytest.mark.parametrize(

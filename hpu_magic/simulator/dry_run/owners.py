@@ -61,7 +61,7 @@ class Owners:
 
 def _plain(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     """Yield the device tensors of a tensor, which may be a DTensor."""
-    local = tensor.__dict__.get("_local_tensor") if hasattr(tensor, "__dict__") else None
+    local = getattr(tensor, "_local_tensor", None)
     each = local if isinstance(local, torch.Tensor) else tensor
     if each.device.type == "hpu":
         yield each
