@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpu_magic import __version__, private_folder
-from hpu_magic.errors import HPUError
 from hpu_magic.simulator import TooLateError as TooLateError
 from hpu_magic.simulator import activate as _activate_simulator
 from hpu_magic.simulator import announcement as _announce_simulator
@@ -39,12 +39,15 @@ def card_time() -> Reading | None:
 def set_card_time(host: str) -> None:
     """Start the simulated card's clock with an ideal or measured host, or stop it.
 
-    ``host`` is ``"ideal"``, ``"measured"`` or ``"off"``.
-
-    Raises HPUError if the card is real.
+    ``host`` is ``"ideal"``, ``"measured"`` or ``"off"``. A real card has no such clock, so this
+    only warns that the setting has no effect.
     """
     if not is_simulated():
-        raise HPUError("Card time is an estimate for simulated cards; this card measures its own.")
+        if host != "off":
+            warnings.warn(
+                "card_time has no effect: it is an estimate for simulated cards.", stacklevel=2
+            )
+        return
     from hpu_magic.simulator import card_time as clock
 
     if host == "off":

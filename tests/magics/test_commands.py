@@ -8,12 +8,14 @@ import os
 import random
 import re
 import traceback
+import warnings
 from pathlib import Path
 
 import pytest
 from IPython.core.error import UsageError
 
 import hpu_magic
+from hpu_magic import backend
 from hpu_magic.errors import HPUError
 from hpu_magic.magics import overview
 from hpu_magic.magics.settings import Configured, HPUMagics
@@ -109,6 +111,15 @@ def test_each_trait_is_the_default_of_an_option(shell):
     }
     of_the_process = {"card_time"}  # starts a clock, which all commands share
     assert used | of_the_process == set(HPUMagics.class_own_traits(config=True))
+
+
+def test_card_time_has_no_effect_on_a_card(monkeypatch):
+    monkeypatch.setattr(backend, "is_simulated", lambda: False)
+    with pytest.warns(UserWarning, match="card_time has no effect"):
+        backend.set_card_time("ideal")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        backend.set_card_time("off")
 
 
 def test_config_shows_defaults_and_rejects_invalid_values(run):
