@@ -1,4 +1,4 @@
-"""The cost of the simulated card's clock: a training step with the clock on, relative to off."""
+"""The cost of the simulated card's clock: the time of a training step with the clock on and off."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _training_step(model: str):
 
 
 def on_ratio(model: str, rounds: int) -> None:
-    """Print the time of training steps with the clock on, relative to off."""
+    """Print the time of training steps with the clock on, divided by the time without it."""
     from hpu_magic.simulator import card_time
 
     step = _training_step(model)

@@ -70,7 +70,7 @@ def measure_in_kernel() -> None:
 
 
 class Account:
-    """Measures the CPU time of a fit, and the panel's share of it, in turns of equal length."""
+    """Measures the CPU time of a fit and the panel's share of it, in rounds of equal length."""
 
     def __init__(self, warm_up: int) -> None:
         self.spent = 0.0  # seconds in the panel's hooks
@@ -116,7 +116,7 @@ class Account:
         return run
 
     def stepped(self) -> bool:
-        """Record the times at the end of each turn, and return whether all turns are complete."""
+        """Record the times at the end of each round, and return whether all rounds are complete."""
         self._left -= 1
         if self._left > 0:
             return False

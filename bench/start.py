@@ -56,7 +56,7 @@ def figures() -> Iterator[Figure]:
 
 
 def builds_of_torch() -> dict[str, str]:
-    """Return pip requirements for torch: the indexed build, and the installed one if different."""
+    """Return pip requirements for torch: the index's build and, if different, the installed one."""
     import torch
 
     here = str(torch.__version__)

@@ -57,9 +57,9 @@ def set_card_time(host: str) -> None:
 
 
 def cards_folder() -> Path | None:
-    """Return a private folder for state of this machine's cards, or None if there is none.
+    """Return a private folder for the state of this machine's cards, or None if there is none.
 
-    Simulated cards may have a folder for a test or a job.
+    A test or a job may have its own folder with simulated cards.
     """
     if not is_simulated():
         return private_folder.made()
@@ -98,7 +98,7 @@ def activate() -> str:
     TooLateError
         The simulator is needed, but PyTorch has already initialized its backends.
     RuntimeError, ValueError
-        The simulator cannot be activated; the message gives the reason.
+        The simulator cannot be activated; the message contains the reason.
     """
     if not is_simulated():
         return "Intel Gaudi: the vendor's package (habana_frameworks) provides the hpu device."

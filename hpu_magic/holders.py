@@ -61,7 +61,7 @@ def listed(held: Iterable[tuple[str, Holder]]) -> str:
 def refusal(held: Iterable[tuple[str, Holder]], cards: str = "Cards are") -> str:
     """Return the error message for a process that cannot acquire a card, without the final period.
 
-    `held` contains card labels with their holders; the sentence starts with `cards`.
+    `held` contains pairs of a card's label and its holder; the message starts with `cards`.
     """
     return (
         f"{cards} held ({listed(held)}): shut down a kernel or end a process that holds a card, "

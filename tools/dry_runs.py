@@ -59,7 +59,7 @@ class Comparison:
 def compared(
     program: str, variables: Mapping[str, str] | None = None, cards: int = 1
 ) -> Comparison:
-    """Run a program on the simulator and dry, with additional environment variables.
+    """Run a program on the simulator and in a dry run, with additional environment variables.
 
     Raises
     ------
@@ -104,7 +104,7 @@ def _real_run(program: str, variables: Mapping[str, str], cards: int) -> Figures
 
 
 def main() -> int:
-    """Compare the programs of the command line and return the exit status."""
+    """Compare the programs on the command line, and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lazy", action="store_true", help="run the programs in lazy mode")
     parser.add_argument("--cards", type=int, default=1, help="number of ranks")

@@ -64,7 +64,7 @@ _UNMEASURED = "To add suggestions based on measurements, pass the result of a fi
 def advise_on_fit(
     observation: Observation | None, subject: str, model: Any = None, *inputs: Any, **arguments: Any
 ) -> Advice:
-    """Suggest changes based on a fit's measurements and, if a model is given, on estimates."""
+    """Suggest changes based on a fit's measurements and, if a model is passed, on estimates."""
     if model is not None:
         return advise(model, *inputs, observed=observation, **arguments)
     if inputs or arguments:

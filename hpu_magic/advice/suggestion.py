@@ -66,5 +66,5 @@ def estimated(before: float, after: float, bands: tuple[Band, Band]) -> Gain:
 
 
 def measured(share: float) -> Gain:
-    """Return the gain of avoiding a loss, given as a share of a fit's time from 0 to 1."""
+    """Return the gain of avoiding a loss, which is a share of a fit's time from 0 to 1."""
     return Gain(1 / (1 - min(share, 0.99)), "measured")

@@ -145,7 +145,7 @@ class DryRun(Report):
 
     @classmethod
     def from_record(cls, script: str, status: int, cards: int, record: dict[str, Any]) -> DryRun:
-        """Return the result that the record of a process describes."""
+        """Create the result from the record of a process."""
         ended, failure = record["ended"], record["failure"]
         message = ended.get("message", "")
         lines: dict[str, Any] = {
@@ -249,7 +249,7 @@ def _shortage(shortage: Shortage) -> str:
 
 
 def _line_rows(label: str, lines: list[Line]) -> list[Row]:
-    """Return a row for each of the first lines."""
+    """Return a row for each line, up to a maximum number."""
     rows = []
     for each in lines[:_MOST_LINES]:
         amount = units.size(each.bytes) if each.bytes else f"{each.count} x {each.what}"

@@ -98,7 +98,7 @@ def _check(request: Request) -> None:
     if request.steps is not None and request.steps < 1:
         raise HPUError(f"The number of steps must be at least 1, got {request.steps}.")
     if request.time and request.cards > 1:
-        raise HPUError("--time supports one card; omit --cards.")
+        raise HPUError("--time supports only one card; omit --cards.")
     if request.steps is not None and request.whole:
         raise HPUError("--steps and --whole exclude each other; pass one of them.")
 

@@ -1,7 +1,8 @@
-"""Prices for the simulator's clock of the card, from the same cost model as estimates.
+"""Calculate prices, which are estimated times, for the simulated card's clock.
 
-The simulator reports the operators that ran, and each question is priced like a traced program.
-This module does not import the simulator; `hpu_magic.CARD_TIME_PRICES` names its class.
+The simulator passes the operators that ran, and the cost model of estimates calculates their time
+as for a traced program. This module does not import the simulator; `hpu_magic.CARD_TIME_PRICES`
+names its class.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class FitResult(Report):
     error : str or None
         The error, if the fit failed.
     ended_by : str or None
-        The reason why a finished fit ended early, for example
+        Why a finished fit ended early, for example
         ``EarlyStopping: val_loss did not improve in 3 checks``.
     picture : str
         The curves as an SVG image.

@@ -178,8 +178,8 @@ class Training:
     def end(self, error: BaseException | None = None) -> None:
         """Close the panel because its cell has ended or because no further epoch follows.
 
-        `error` is the exception that ended the cell. The run failed with it if it was raised inside
-        the run's loops.
+        `error` is the exception that ended the cell. The run failed with this error if it was
+        raised inside the run's loops.
         """
         loops = frozenset() if self._place is None else self._place.loops
         if error is not None and passes_through(error.__traceback__, loops):

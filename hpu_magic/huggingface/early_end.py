@@ -1,4 +1,4 @@
-"""The reason why a transformers fit ended early."""
+"""Determine why a transformers fit ended early."""
 
 from __future__ import annotations
 

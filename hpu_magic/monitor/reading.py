@@ -43,7 +43,7 @@ class CardReading:
     holders : tuple of Holder
         Processes that hold the card, as far as they are visible to this user.
     error : str or None
-        The reason why the card could not be read.
+        Why the card could not be read.
     """
 
     index: int

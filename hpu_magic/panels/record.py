@@ -28,7 +28,7 @@ _SHORTEST_GAP = 1.0  # seconds; shorter pauses are normal
 class News:
     """The changes to a record since the last call to `RunRecord.news`."""
 
-    lines: Change  # new rows of the pace and memory lines
+    lines: Change  # new rows of the pace and memory charts
     curves: dict[Curve, Change] = field(default_factory=dict)  # changes to metric curves
     epochs: Change = field(default_factory=Change)  # changes to the list of epoch starts
     marks: list[Mark] = field(default_factory=list)  # new compilations

@@ -110,7 +110,7 @@ class PanelWidget:
             self._header.value = text
 
     def finish(self, result: str) -> None:
-        """Show the result, given as HTML, in open pages, and release all other widgets."""
+        """Show the result as HTML in open pages, and release all other widgets."""
         self._listener.close()
         kept = (self._box, self._box.layout)
         parts = [widget for widget in _widgets(self._box) if widget not in kept]

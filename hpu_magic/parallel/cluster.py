@@ -29,7 +29,7 @@ from hpu_magic.parallel.guard import Guard
 _LOCAL = "LocalEngineSetLauncher"
 _NOTICE_SECONDS = 2.0
 _END_SECONDS = 5.0
-_START_SECONDS = 300  # on a machine that runs many other processes; usually 2 are enough
+_START_SECONDS = 300  # needed on a busy machine; usually, 2 are enough
 _CONNECT_SECONDS = 10.0  # an interrupt takes effect within this time
 _TICK = 1.0
 

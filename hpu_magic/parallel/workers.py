@@ -121,7 +121,7 @@ class Workers:
         return self.lost
 
     def busy(self) -> list[int]:
-        """Return the ranks that are still running an earlier cell, which nothing waits for."""
+        """Return the ranks that are still running an earlier cell that nothing waits for."""
         self.unanswered = {
             rank: reply for rank, reply in self.unanswered.items() if not reply.done()
         }

@@ -117,7 +117,7 @@ class ServerReport(Report):
         stop = "To stop it, type %hpu_serve off."
         if not is_simulated():
             return (stop,)
-        return (stop, "Times on the simulator say nothing about a card.")
+        return (stop, "Times on the simulator do not predict times on a card.")
 
 
 def _prepared(preparation: Preparation | None) -> list[Row]:

@@ -1,8 +1,8 @@
 """The clock of the simulated card: how long a program would take on a card, as an estimate.
 
 There are two clocks. The host launches operators and graphs in order, and the card runs them. If
-the host reads a value or synchronizes, it waits for the card. The prices come from
-`hpu_magic.CARD_TIME_PRICES`, which is imported when the clock starts.
+the host reads a value or synchronizes, it waits for the card. The prices, which are estimated
+times, come from `hpu_magic.CARD_TIME_PRICES`, which is imported when the clock starts.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ class Record:
 
     name: str
     launched: float
-    """When the host launched it, on the host's clock."""
+    """Time of the launch on the host's clock."""
     start: float
-    """When it started, on the card's clock."""
+    """Time of the start on the card's clock."""
     seconds: float
     parts: dict[str, float]
 
@@ -127,7 +127,7 @@ def write_trace(path: str | Path) -> None:
     Each part of the card has a track. Like `take_records`, this needs ``start(records=True)``.
     """
     low, high = read().band
-    title = f"Card time (estimate, {low:.2g} to {high:.2g} times as long)"
+    title = f"Card time (estimate; measured times may be {low:.2g} to {high:.2g} times as long)"
     events: list[dict[str, object]] = [_metadata("process_name", 0, title)]
     tracks = dict.fromkeys(read().busy)
     events += [_metadata("thread_name", number, name) for number, name in enumerate(tracks)]

@@ -1,7 +1,7 @@
 """The pytest plug-in of hpu_magic, for tests on the device.
 
 pytest loads `plugin`, which activates the device and imports the other modules only if ``--hpu`` is
-given. The user documentation is in ``docs/testing.md``.
+passed. The user documentation is in ``docs/testing.md``.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class Ranks:
     item : pytest.Item
         The test, which is skipped if the machine has fewer cards.
     backend : str, optional
-        If given, each rank first joins a process group with this backend, for example ``"hccl"``.
+        If passed, each rank first joins a process group with this backend, for example ``"hccl"``.
     timeout : float
         The maximum duration of a call in seconds.
     """

@@ -207,7 +207,7 @@ def test_failed_captures_name_the_cause(graphs, cell, sentence):
     assert sentence in graphs.text(cell)
 
 
-@pytest.mark.parametrize("cell", ["read-mend", "dynamic-mend", "fallback-mend"])
+@pytest.mark.parametrize("cell", ["read-fix", "dynamic-fix", "fallback-fix"])
 def test_fixed_cells_are_captured(graphs, cell):
     assert "was not captured" not in graphs.text(cell)
     assert "captured" in graphs.text(cell)

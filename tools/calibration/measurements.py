@@ -219,7 +219,7 @@ def _generation(each: Measurement) -> Job:
                 mode=row["mode"],
                 dtype=row["dtype"],
                 layout=layout,
-                # The vendor's scripts for FP8 use its operator.
+                # The vendor's FP8 scripts use its attention operator.
                 fused_attention=row["dtype"] == "fp8",
             )
 

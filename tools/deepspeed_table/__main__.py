@@ -53,7 +53,7 @@ def _judged(
     feature: Feature,
     known: dict[tuple[str, str], Result] = {},  # noqa: B006
 ) -> tuple[bool, str]:
-    """Run a feature and its reference, each at most once, and return the judgement."""
+    """Run a feature and its reference, each at most once, and return the result."""
 
     def run(name: str, accelerator: str) -> Result:
         if (name, accelerator) not in known:

@@ -22,7 +22,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Limit:
-    """Why DeepSpeed cannot run a feature on cards, and words of the error that it raises.
+    """Why DeepSpeed cannot run a feature on cards, and a part of its error message.
 
     Unless the feature is ``alone``, the CPU accelerator must fail, too.
     """
@@ -54,7 +54,7 @@ class Feature:
 
 
 def zero(stage: int, **more: Any) -> dict[str, Any]:
-    """Return the section of a ZeRO stage, with buckets that are smaller than the model."""
+    """Return the configuration of a ZeRO stage, with buckets that are smaller than the model."""
     sizes = {
         "reduce_bucket_size": 2000,
         "allgather_bucket_size": 2000,
@@ -66,7 +66,7 @@ def zero(stage: int, **more: Any) -> dict[str, Any]:
 
 
 def buckets(stage: int, **more: Any) -> dict[str, Any]:
-    """Return the section of a ZeRO stage, with buckets that hold a part of `memory.Wide`."""
+    """Return the configuration of a ZeRO stage, with buckets for a part of `memory.Wide`."""
     names = "reduce_bucket_size", "stage3_prefetch_bucket_size", "stage3_max_reuse_distance"
     sizes = dict.fromkeys(names, 400000)
     return {"zero_optimization": {"stage": stage, "sub_group_size": 400_000, **sizes, **more}}

@@ -45,7 +45,7 @@ def pipeline(folder: Path, settings: dict[str, Any], stages: int = 2) -> list[fl
 
 
 class SequenceAttention(nn.Module):
-    """A classifier of sequences whose attention exchanges heads for positions between ranks."""
+    """A sequence classifier; in attention, ranks exchange positions for heads."""
 
     def __init__(self, heads: int = 4) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ def _attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
 
 
 def ulysses(folder: Path, settings: dict[str, Any]) -> list[float]:
-    """Train on sequences of which each rank has a part (Ulysses sequence parallelism)."""
+    """Train on sequences that are split across ranks (Ulysses sequence parallelism)."""
     torch.manual_seed(0)
     deepspeed.init_distributed()
     engine = engine_for(SequenceAttention(), config(**settings))
@@ -97,7 +97,7 @@ class Experts(nn.Module):
 
         self.body = nn.Linear(WIDTH, WIDTH)
         expert = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Linear(WIDTH, WIDTH))
-        # Without random choices, which differ between devices.
+        # Avoid random choices, which differ between devices.
         self.experts = MoE(
             WIDTH,
             expert,
@@ -192,7 +192,7 @@ SMALL = {
 def inference(
     folder: Path, settings: dict[str, Any], gpt2: bool = False, **options: Any
 ) -> list[float]:
-    """Return a greedy continuation by ``deepspeed.init_inference`` and its last logits."""
+    """Return greedily generated tokens and logits of a ``deepspeed.init_inference`` engine."""
     from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)

@@ -44,7 +44,7 @@ class Processes:
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="deepspeed_table_")
         os.environ["HPU_MAGIC_CARDS_DIR"] = str(Path(self._folder.name, "cards"))
-        # Compiled operators are kept. A compilation that was interrupted left its lock.
+        # Compiled operators are kept. An interrupted compilation has left its lock behind.
         COMPILED.mkdir(parents=True, exist_ok=True)
         for lock in COMPILED.glob("*/lock"):
             shutil.rmtree(lock.parent, ignore_errors=True)

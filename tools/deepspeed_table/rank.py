@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-# The folder of this script contains modules with the names of standard ones.
+# This script's folder contains modules with the same names as standard modules.
 sys.path[0] = str(Path(__file__).parents[1])
 
 
@@ -35,7 +35,7 @@ def run(name: str, folder: str, settings: str, options: str) -> list[float]:
 
 
 if __name__ == "__main__":
-    # The launcher of DeepSpeed adds its own first argument.
+    # DeepSpeed's launcher inserts its own first argument.
     words = [each for each in sys.argv[1:] if not each.startswith("--local_rank")]
     written = Path(words[1], f"numbers_{os.environ.get('RANK', 0)}.json")
     written.write_text(json.dumps(run(*words)))

@@ -16,7 +16,7 @@ HALF = STEPS // 2
 
 
 def save(folder: Path, settings: dict[str, Any]) -> list[float]:
-    """Train half of the steps, and save a checkpoint."""
+    """Train for half of the steps, and save a checkpoint."""
     torch.manual_seed(0)
     engine = engine_for(Blocks(), config(**settings))
     found = losses_of(engine, HALF)
@@ -26,7 +26,7 @@ def save(folder: Path, settings: dict[str, Any]) -> list[float]:
 
 
 def resume(folder: Path, settings: dict[str, Any]) -> list[float]:
-    """Load the checkpoint into a model with other values, and train the rest of the steps."""
+    """Load the checkpoint into a model with other values, and train for the remaining steps."""
     torch.manual_seed(1)
     engine = engine_for(Blocks(), config(**settings))
     tag = "universal" if settings.get("checkpoint") else "half"
@@ -37,7 +37,7 @@ def resume(folder: Path, settings: dict[str, Any]) -> list[float]:
 
 
 def consolidate(folder: Path, settings: dict[str, Any]) -> list[float]:
-    """Run ``zero_to_fp32.py`` of a checkpoint, and return values of its weights."""
+    """Run a checkpoint's ``zero_to_fp32.py``, and return values of the resulting weights."""
     made = folder / "weights"
     subprocess.run(
         [sys.executable, folder / "zero_to_fp32.py", folder, made, "-t", "half"], check=True
@@ -49,7 +49,7 @@ def consolidate(folder: Path, settings: dict[str, Any]) -> list[float]:
 
 
 def convert(folder: Path, settings: dict[str, Any]) -> list[float]:
-    """Convert a checkpoint to a universal one."""
+    """Convert a checkpoint to a universal checkpoint."""
     command = [
         sys.executable,
         "-m",

@@ -20,7 +20,7 @@ BATCH, WIDTH, CLASSES = 8, 32, 10
 class Block(nn.Sequential):
     """A residual block.
 
-    Its GELU is the tanh approximation, because the device also computes the exact form with it.
+    It uses the tanh approximation of GELU, because the device uses it for exact GELU as well.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Block(nn.Sequential):
 
 
 class Blocks(nn.Module):
-    """A classifier of residual blocks; ``checkpointed`` computes them again in backward."""
+    """A classifier with residual blocks; ``checkpointed`` recomputes them in the backward pass."""
 
     def __init__(self, checkpointed: bool = False, depth: int = 3) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ def config(**more: Any) -> dict[str, Any]:
 
 
 def batches(rank: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield random inputs (batch, width) and classes (batch,) on the host; each rank has others."""
+    """Yield random inputs (batch, width) and classes (batch,) on the host, which differ by rank."""
     generator = torch.Generator().manual_seed(100 + rank)
     while True:
         x = torch.randn(BATCH, WIDTH, generator=generator)

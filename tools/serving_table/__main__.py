@@ -100,7 +100,7 @@ def run(script: str, features: list[Feature], folder: Path) -> list[tuple[bool, 
 
 
 def judged(features: list[Feature], output: str) -> list[tuple[bool, str]]:
-    """Return the judgements of all features until the first that ended the process."""
+    """Return the results of all features up to the first one that ended the process."""
     lines = output.splitlines()
     results = [line for line in lines if line.startswith(RESULT)]
     errors = [line for line in lines if not line.startswith(RESULT)]
@@ -137,7 +137,7 @@ def _start(program: list[object], environment: dict[str, str]) -> str:
 
 
 def error_in(output: str) -> str:
-    """Return the first exception in an output, without prefixes of processes."""
+    """Return the first exception in an output, without process prefixes."""
     lines = [re.sub(r"^(\(\w+ pid=\d+\) )?(\[rank\d+\]: )?", "", x) for x in output.splitlines()]
     found = [line for line in lines if re.match(r"(\w+\.)*\w*(Error|Exception)\b", line)]
     last = next((line for line in reversed(lines) if line.strip()), "no output")

@@ -35,7 +35,7 @@ class Feature:
         return {**COMMON, **self.options}
 
     def arguments(self) -> str:
-        """Return variables and options as on a command line, without those of all rows."""
+        """Return variables and options as on a command line, without those that all rows share."""
         words = [f"{name}={value}" for name, value in self.variables.items()]
         for each in command_line(self.options):
             words += map(shlex.quote, each.split(" ", 1))

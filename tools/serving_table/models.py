@@ -1,10 +1,11 @@
 """Tiny models with random weights, and the tokens that transformers generates with them.
 
-``python models.py KIND FOLDER`` writes a checkpoint to FOLDER, and to ``expected.json`` prompts and
-their greedy continuations. vLLM's Gaudi plugin computes in bfloat16 only. Therefore, weights are
-bfloat16 numbers, and among many random prompts, those are chosen whose continuation does not depend
-on rounding: transformers generates the same tokens in float32, in bfloat16 and with slightly
-different weights, and the best token is farthest ahead of the second one.
+``python models.py KIND FOLDER`` writes a checkpoint to FOLDER, and prompts with their greedy
+continuations to ``expected.json``. vLLM's Gaudi plugin computes in bfloat16 only. Therefore,
+weights are bfloat16 numbers, and the prompts are selected from many random ones so that their
+continuations do not depend on rounding: transformers generates the same tokens in float32, in
+bfloat16 and with slightly different weights, and the best token is farthest ahead of the second
+one.
 
 If the plugin computes something else than the model's definition (``plugin_rules.py``), the tokens
 are those of the plugin's rules, and ``by_definition`` contains the tokens of the definition.
@@ -110,7 +111,7 @@ def make(kind: str) -> torch.nn.Module:
 def _continued(
     model: torch.nn.Module, prompts: torch.Tensor, by_definition: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return greedy tokens, and how far the best is ahead of the second, in standard deviations."""
+    """Return greedy tokens, and the best token's lead over the second, in standard deviations."""
     rows, smallest = prompts, torch.full((len(prompts),), torch.inf)
     options: dict[str, Any] = {"use_cache": False}
     with torch.no_grad():
@@ -127,7 +128,7 @@ def _continued(
 
 
 def _disturbed(model: torch.nn.Module, seed: int) -> torch.nn.Module:
-    """Return a copy whose weights differ by about as much as bfloat16 numbers are rounded."""
+    """Return a copy whose weights differ by about the rounding error of bfloat16."""
     chance = torch.Generator().manual_seed(seed)
     other = copy.deepcopy(model)
     with torch.no_grad():

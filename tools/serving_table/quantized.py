@@ -74,7 +74,7 @@ def awq(model: torch.nn.Module, folder: Path) -> None:
 
 
 def gptq(model: torch.nn.Module, folder: Path) -> None:
-    """Write 4-bit weights of GPTQ, whose stored zero points are smaller by one."""
+    """Write 4-bit weights in GPTQ's format, whose stored zero points are smaller by one."""
     weights = {}
     plain = tuple(range(8))
     for name, linear in _linears(model):
@@ -104,7 +104,7 @@ def fp8_static(model: torch.nn.Module, folder: Path) -> torch.nn.Module:
 
 
 def fp8_dynamic(model: torch.nn.Module, folder: Path) -> None:
-    """Write FP8 weights with one scale per tensor; each token's activations have another scale."""
+    """Write FP8 weights with one scale per tensor; activations have one scale per token."""
     _fp8(model, folder, None)
 
 

@@ -131,7 +131,7 @@ def _answers(url: str, folder: Path, rows: list[dict[str, Any]]) -> int:
 
 
 def _processes() -> list[psutil.Process]:
-    """Return all processes of this row, without this one."""
+    """Return all processes of this row except this one."""
     found = []
     for process in psutil.process_iter():
         try:

@@ -15,9 +15,9 @@ _PASSES, _PASSES_BACKWARD, _PASSES_OF_MASK = 4, 7, 2
 SKIPPED = 0.25
 """Fraction of the scores above a causal mask's diagonal that the vendor's kernel does not compute.
 
-This is an assumption, because the vendor does not publish the fraction. Compared with measured
-pre-training of Llama 2, most estimates are too slow with 0, and those of the smallest model are
-almost 50 % too fast with 1.
+This is an assumption, because the vendor does not publish the fraction. With 0, most estimates for
+pre-training Llama 2 are slower than the measurements; with 1, those for the smallest model are
+almost 50 % too fast.
 """
 
 

@@ -18,7 +18,7 @@ class Traffic:
     spared: tuple[Operand, ...] = ()
     """Operands that stay on the die if the compiler fuses as much as possible."""
     kernels: int = 0
-    """Number of kernels in which the operation is the first one, over all its runs."""
+    """Number of kernels that begin with the operation, over all of its runs."""
 
 
 def traffic(program: Program, kinds: Sequence[Kind], *, fused: bool) -> Iterator[Traffic]:
@@ -50,7 +50,8 @@ def traffic(program: Program, kinds: Sequence[Kind], *, fused: bool) -> Iterator
         if kernel != running:
             here.clear()
             running = kernel
-            # Runs for other tensors follow immediately, so their vector operations are fused.
+            # Runs of the same operation on other tensors follow immediately, so they share a
+            # kernel.
             repeated = before is not None and before.times == operation.times
             kernels_begun = operation.times if repeated or kind is not Kind.VECTOR else 1
         before = operation

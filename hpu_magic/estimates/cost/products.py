@@ -25,7 +25,7 @@ class Product:
     n: int
     k: int
     unfolded: str = ""
-    """The matrix that is an unfolded image: ``"left"``, ``"right"``, ``"result"`` or ``""``."""
+    """Which matrix is an unfolded image: ``"left"``, ``"right"``, ``"result"`` or ``""``."""
     times: float = 1.0
     """Average number of copies of each image element in the unfolded matrix."""
 

@@ -58,7 +58,7 @@ _OPTIMIZERS = {
     "adagrad": "adagrad",
     **dict.fromkeys(("lamb", "lion", "muadam", "muadamw", "musgd", "muon")),
 }
-"""Maps DeepSpeed's optimizers to optimizers of estimates; None if they are not estimated."""
+"""Maps DeepSpeed's optimizers to those of estimates, or to None if they are not supported."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""ZeRO stage 3: when weights are gathered and released, as in `PartitionedParameterCoordinator`."""
+"""Gather and release weights in ZeRO stage 3, like `PartitionedParameterCoordinator`."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _path(module: str) -> Iterator[str]:
 
 
 class Coordinator:
-    """Gathers and releases weights in a step whose order of modules earlier steps have recorded."""
+    """Gathers and releases weights in a step whose order of modules has been recorded."""
 
     def __init__(self, rank: Rank) -> None:
         self.rank, self.options, self.timeline = rank, rank.configuration, rank.timeline

@@ -25,7 +25,7 @@ _FLAGS = {
 
 
 def number(least: float = 0, most: float = math.inf) -> Read:
-    """Return the check of a finite number."""
+    """Return a function that checks that a value is a finite number."""
 
     def read(value: Any) -> Any:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -37,7 +37,7 @@ def number(least: float = 0, most: float = math.inf) -> Read:
 
 
 def integer(least: int = 0, most: int = sys.maxsize) -> Read:
-    """Return the check of an integer, which may be a float, such as 5e8 in JSON."""
+    """Return a function that checks that a value is an integer or a whole float, such as 5e8."""
 
     def read(value: Any) -> int:
         try:
@@ -51,7 +51,7 @@ def integer(least: int = 0, most: int = sys.maxsize) -> Read:
 
 
 def one_of(*allowed: str | None) -> Read:
-    """Return the check of a name."""
+    """Return a function that checks that a value is one of several names."""
 
     def read(value: Any) -> Any:
         if value not in allowed:

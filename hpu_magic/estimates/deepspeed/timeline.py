@@ -28,7 +28,7 @@ class Timeline:
     """Allocations and releases; those at the same time keep their order."""
 
     events: list[tuple[int, int, Role]] = field(default_factory=list)
-    """Time, change in bytes, and role."""
+    """The time, the change in bytes, and the role of each event."""
 
     def allocate(self, time: int, size: int, role: Role) -> None:
         """Add an allocation of ``size`` bytes."""

@@ -5,7 +5,7 @@ die when the next one reads them. The vendor does not publish the size of the sl
 with prompts of 2,048 tokens fit on a card only if the prompts are processed in slices: Llama 2 with
 7 billion parameters leaves room for 5.7 hidden states per token on Gaudi2, and Llama 2 with 70
 billion parameters for 2.6 hidden states on two Gaudi3 cards, but a layer computes the equivalent of
-9 or 7 of them at once.
+9 and 7 hidden states at once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def sliced(program: Program) -> set[int]:
 
 
 def _places(program: Program) -> list[int]:
-    """Return a number for each operation, which changes where a layer begins or ends."""
+    """Return a number for each operation; the number changes where a layer begins or ends."""
     places: list[int] = []
     before: str | None = None
     for operation in program.operations:

@@ -54,8 +54,8 @@ def torch(machine: Machine) -> Iterator[Finding]:
     fix = (
         "Run `pip install torch`."
         if machine.simulated
-        else "Install the torch release that the vendor's plug-in requires; it does not load with "
-        "any other."
+        else "Install the torch release that the vendor's plug-in requires; the plug-in does not "
+        "load with any other release."
     )
     text = "torch is not installed; the device requires it."
     yield Finding("torch", "red", text, fix, {"version": None})

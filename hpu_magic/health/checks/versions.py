@@ -63,8 +63,8 @@ def torch_for_plugin(machine: Machine) -> Iterator[Finding]:
     about = "torch and plug-in"
     if wanted is None:
         text = (
-            f"hpu_magic does not know which torch habana-torch-plugin {plugin} requires; the "
-            f"plug-in may refuse to load with torch {version}."
+            f"The torch release that habana-torch-plugin {plugin} requires is unknown; the plug-in "
+            f"may refuse to load with torch {version}."
         )
         fix = "Check the support matrix of that release."
         yield Finding(about, "amber", text, fix, values)
@@ -200,7 +200,7 @@ def optimum_habana(machine: Machine) -> Iterator[Finding]:
     wanted = f"optimum-habana {optimum} requires transformers {_dotted(_TRANSFORMERS)}"
     if numbers(optimum)[:2] != _OPTIMUM:
         text = (
-            f"hpu_magic does not know which transformers optimum-habana {optimum} requires; "
+            f"The transformers release that optimum-habana {optimum} requires is unknown; "
             f"transformers {transformers} may fail."
         )
         fix = "Run `pip check`."
@@ -234,7 +234,7 @@ def vllm_plugin(machine: Machine) -> Iterator[Finding]:
 
 
 def deepspeed(machine: Machine) -> Iterator[Finding]:
-    """Compare DeepSpeed with the tested and the vendor's release, and check that it uses cards."""
+    """Check that DeepSpeed uses cards, and compare its release with the tested one."""
     version = machine.version("deepspeed")
     if not version:
         return

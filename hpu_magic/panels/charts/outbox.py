@@ -1,9 +1,9 @@
 """Collect changes to the charts into one message in Bokeh's wire protocol.
 
 For each row, ``ColumnDataSource.stream`` stores every column in this process, looks for listeners
-and visits all models in the document. This slows the training loop down several times as much as
-the message itself. If this process never reads the models of a chart, sending the message is
-enough. A page that is opened later receives all rows from the run's record.
+and visits all models in the document. This takes several times as long as sending the message. If
+this process never reads the models of a chart, sending the message is enough. A page that is opened
+later receives all rows from the run's record.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class AutocastOperation:
 
 @dataclass(repr=False)
 class AutocastExplanation(Table):
-    """The dtype of each operation in a model under autocast, and the reason for it."""
+    """The dtype of each operation in a model under autocast, with the reason."""
 
     model: str  #: the model's class
     dtype: str  #: the lower-precision dtype

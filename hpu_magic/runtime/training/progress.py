@@ -153,7 +153,7 @@ class FitProgress:
     def done(self) -> str:
         """Return the completed work, for example ``2 epochs and 3 batches``; it may be empty.
 
-        If fewer epochs were run than planned, the epochs are given as ``2 of 9 epochs``.
+        If fewer epochs were run than planned, the text is ``2 of 9 epochs``.
         """
         epochs, batches = self.epochs_done, self.batches_over
         planned = max(epochs, self.planned_epochs or 0)

@@ -189,7 +189,7 @@ class Sampler:
     def subscribe(
         self, callback: Callable[[Sampler], None] | None = None, rate: float = IDLE_RATE
     ) -> Subscription:
-        """Call ``callback(sampler)``, if given, from the sampler's thread on each tick.
+        """Call ``callback(sampler)``, if passed, from the sampler's thread on each tick.
 
         If a callback raises an error, the error is logged and the subscription ends. Raises
         ValueError unless the rate, in ticks per second, is greater than 0 and at most 50.

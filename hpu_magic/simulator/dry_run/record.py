@@ -78,7 +78,7 @@ class Recorder:
         return int(self._engine.memory_stats()["InUse"])
 
     def record(self, ended: dict[str, Any]) -> dict[str, Any]:
-        """Return everything that happened, in types of JSON."""
+        """Return the record as JSON types."""
         self._owners.find()
         peak, reservations = self._engine.peak_reservations()
         counters = self._engine.counters()

@@ -65,7 +65,7 @@ def start(native: Any) -> None:
 
 
 def finish(ended: dict[str, Any]) -> None:
-    """Write the record of a script that has ended in this way."""
+    """Write the record of a script; `ended` describes how it ended."""
     if _record is None and ended["how"] == "error":
         return  # the script cannot even import torch
     import torch  # noqa: F401  # loads the engine, if the script did not

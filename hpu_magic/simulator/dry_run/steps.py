@@ -1,4 +1,4 @@
-"""Recognizes steps of training that repeat."""
+"""Recognizes training steps that repeat."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class RunEnded(BaseException):
 
 
 class Steps:
-    """The optimizer steps of a script, each with the work since the last one.
+    """The optimizer steps of a script, each with the work since the previous one.
 
     Parameters
     ----------

@@ -12,7 +12,7 @@ from torch._C._distributed_c10d import FakeProcessGroup
 
 
 def install() -> None:
-    """Make groups of the requested size that need no other process."""
+    """Replace PyTorch's process groups with groups that need no other process."""
     # A function has the same name as the module `rendezvous`.
     rendezvous: Any = importlib.import_module("torch.distributed.rendezvous")
     distributed_c10d: Any = importlib.import_module("torch.distributed.distributed_c10d")

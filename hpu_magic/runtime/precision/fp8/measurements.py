@@ -153,7 +153,7 @@ class Measurements:
             )
         return (
             f"There are no measurements at {self.settings.stats!r}: type %hpu_fp8_measure MODEL "
-            "SAMPLE in another process first, or set the path of other measurements "
+            "--inputs x in another process first, or set the path of other measurements "
             "(dump_stats_path)."
         )
 

@@ -124,7 +124,7 @@ def _acquire() -> tuple[object, int, int, float]:
 
 
 def _operators(kind: str, *variables: str) -> list[str]:
-    """Read names from the file given by the first variable that is set, or return the defaults."""
+    """Read names from the file in the first variable that is set, or return the defaults."""
     for variable in variables:
         if path := os.environ.get(variable):
             try:

@@ -1,6 +1,6 @@
 """Log of CPU fallbacks, written if ``LOG_LEVEL_PT_FALLBACK`` is 0 or 1.
 
-The log file is ``pytorch_log.txt`` in the folder given by ``HABANA_LOGS`` (by default
+The log file is ``pytorch_log.txt`` in the folder set by ``HABANA_LOGS`` (by default
 ``~/.habana_logs``), or in its subfolder ``$ID`` if the launcher sets ``ID``. If ``ENABLE_CONSOLE``
 is set, log lines are also printed to standard error.
 """

@@ -16,7 +16,8 @@ class _Namespace(torch._ops._OpNamespace):
                 raise
             raise AttributeError(
                 f"The simulated card has no operator torch.ops.hpu.{name}; the page \"The vendor's "
-                'names" of the documentation lists its operators, and why others are missing.'
+                'names" of the documentation lists its operators, and explains why others are '
+                "missing."
             ) from missing
 
 

@@ -9,7 +9,7 @@ from habana_frameworks.mediapipe.mediapipe import MediaPipe
 
 
 class HPUGenericPytorchIterator:
-    """Iterates over the batches of a pipeline, each a list of its outputs.
+    """Iterates over the batches of a pipeline; each batch is a list of outputs.
 
     ``iter()`` starts an epoch.
 

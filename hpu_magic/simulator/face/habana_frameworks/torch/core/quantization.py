@@ -55,7 +55,7 @@ def hpu_inference_initialize(
 ) -> None:
     """Enable inference mode, and mark the parameters of `model` as constants for the compiler.
 
-    This does not change results. The file given by ``PT_INFERENCE_RANGE_FILE`` can contain value
+    This does not change results. The file set by ``PT_INFERENCE_RANGE_FILE`` can contain value
     ranges of quantized tensors, with one ``path/name minimum maximum`` per line.
 
     Parameters

@@ -152,7 +152,7 @@ def comm_scatter(
     *,
     out: Sequence[torch.Tensor] | None = None,
 ) -> tuple[torch.Tensor, ...]:
-    """Split a tensor into chunks on the card: one per device, or one per given chunk size."""
+    """Split a tensor into chunks on the card: one per device or per chunk size."""
     if out is not None:
         sizes = [each.size(dim) for each in out]
         for each, part in zip(out, tensor.split(sizes, dim), strict=True):

@@ -64,7 +64,7 @@ class FusedEMA:
         include: Collection[str] = (),
         exclude: Collection[str] = ("process_group", "reducer"),
     ) -> None:
-        """Copy public attributes that are in `include`, if given, and not in `exclude`."""
+        """Copy public attributes that are in `include`, if passed, and not in `exclude`."""
         for name, value in model.__dict__.items():
             private = name.startswith("_") or name in exclude
             if not (private or (include and name not in include)):

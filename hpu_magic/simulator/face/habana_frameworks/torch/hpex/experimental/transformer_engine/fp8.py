@@ -136,7 +136,7 @@ class FP8GlobalStateManager:
 
     @classmethod
     def is_fp8_available(cls) -> tuple[bool, str]:
-        """Return whether the card supports FP8, and the reason if it does not."""
+        """Return whether the card supports FP8 and, if not, why."""
         if hpu.get_device_name() == "GAUDI":
             return False, NO_FP8
         return True, ""
