@@ -37,18 +37,22 @@ def check_versions() -> None:
         raise HPUError(conflict)
 
 
-def check_host_memory(model: str) -> None:
+def check_host_memory(model: str, options: Sequence[str] = ()) -> None:
     """Raise HPUError if a local model's weights do not fit in the host memory of simulated cards.
 
+    ``options`` are those for vLLM; with ``--load-format dummy``, the model has no files of weights.
     vLLM's Gaudi plugin converts float32 weights to bfloat16.
     """
     folder = _folder(model)
     if folder is None or not is_simulated():
         return
-    needed = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
-    needed = needed or sum(file.stat().st_size for file in folder.glob("*.bin"))
-    if _dtype(folder) == "float32":
-        needed //= 2
+    if "dummy" in " ".join(options).replace("=", " ").split():
+        needed = 2 * _number_of_parameters(folder)
+    else:
+        needed = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+        needed = needed or sum(file.stat().st_size for file in folder.glob("*.bin"))
+        if _dtype(folder) == "float32":
+            needed //= 2
     available = psutil.virtual_memory().available
     if needed > available:
         raise HPUError(
@@ -70,6 +74,19 @@ def _folder(model: str) -> Path | None:
     except HFValidationError:
         return None
     return Path(config).parent if isinstance(config, str) else None
+
+
+def _number_of_parameters(folder: Path) -> int:
+    """Return the number of a model's parameters, or 0 if transformers does not have the model."""
+    import torch
+    from transformers import AutoConfig, AutoModel
+
+    try:
+        with torch.device("meta"):
+            built = AutoModel.from_config(AutoConfig.from_pretrained(folder))
+    except (OSError, ValueError):
+        return 0
+    return sum(each.numel() for each in built.parameters())
 
 
 def _dtype(folder: Path) -> str | None:

@@ -134,7 +134,7 @@ def start(
         raise HPUError(f"--timeout must be positive, got {timeout:g}.")
     check_options(options)
     check_versions()
-    check_host_memory(model)
+    check_host_memory(model, options)
     stop()  # a server that has ended
     began = time.monotonic()
     with Reservations() as reserved:

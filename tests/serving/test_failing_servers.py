@@ -1,5 +1,6 @@
 """Servers that do not start, and servers that end: no process is left and no card is held."""
 
+import json
 import shutil
 import signal
 import socket
@@ -82,6 +83,19 @@ def test_model_larger_than_the_host_is_refused(tmp_path):
     with pytest.raises(HPUError, match=r"require 2\.00 TiB, but this machine has only .* of free"):
         checks.check_host_memory(str(tmp_path))
     checks.check_host_memory("not-downloaded/model")
+
+
+def test_model_with_dummy_weights_larger_than_the_host_is_refused(tmp_path):
+    import hpu_magic.serving.checks as checks
+    from hpu_magic.errors import HPUError
+
+    config = {"model_type": "gpt2", "n_layer": 2, "n_embd": 8, "n_head": 1}
+    (tmp_path / "config.json").write_text(json.dumps(config | {"vocab_size": 1 << 42}))
+    checks.check_host_memory(str(tmp_path))
+    with pytest.raises(HPUError, match=r"require 64\.0 TiB, but this machine has only .* of free"):
+        checks.check_host_memory(str(tmp_path), ["--load-format", "dummy"])
+    (tmp_path / "config.json").write_text('{"model_type": "unknown"}')
+    checks.check_host_memory(str(tmp_path), ["--load-format=dummy"])
 
 
 def test_port_in_use_is_reported():

@@ -1,5 +1,8 @@
 """A full card rejects requests before it allocates host memory."""
 
+import subprocess
+import textwrap
+
 import pytest
 
 pytestmark = pytest.mark.once
@@ -214,6 +217,45 @@ def test_lack_of_host_memory_is_reported_with_a_fix(script, lazy):
     assert all(line.startswith("[Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM") for line in printed)
     fix = "this machine does not: set HPU_MAGIC_MEMORY to a smaller size."
     assert printed[0].endswith(fix)
+
+
+MANY = """
+    import pathlib, subprocess, sys
+    import torch
+    def available(mebibytes):
+        pathlib.Path("/proc/meminfo").write_text(f"MemAvailable: {mebibytes << 10} kB\\n")
+    def allocate(number):
+        return [torch.empty(1 << 26, dtype=torch.uint8, device="hpu") for _ in range(number)]
+    available(10_000)
+    kept = allocate(8)
+    available(300)
+    before = torch.hpu.memory_allocated()
+    try:
+        allocate(8)
+    except RuntimeError as error:
+        print(error)
+    print(torch.hpu.memory_allocated() - before)
+    available(10_000)
+    print(len(allocate(8)))
+"""
+
+
+def test_many_tensors_are_rejected_before_the_host_is_out_of_memory(script, tmp_path):
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemAvailable: 10000000 kB\n")
+    private = ["unshare", "--user", "--map-root-user", "--mount"]
+    if subprocess.run([*private, "true"], capture_output=True).returncode != 0:
+        pytest.skip("this user may not create namespaces")
+    run = f"""
+    import subprocess, sys
+    code = {textwrap.dedent(MANY)!r}
+    mounted = f"mount --bind {meminfo} /proc/meminfo && exec {{sys.executable}} -c \\"$0\\""
+    subprocess.run([*{private!r}, "sh", "-c", mounted, code], check=True)
+    """
+    error, in_use, number = script(run, simulated=True).splitlines()
+    assert error.startswith("[Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed")
+    assert error.endswith("this machine does not: set HPU_MAGIC_MEMORY to a smaller size.")
+    assert (in_use, number) == ("0", "8")
 
 
 @pytest.mark.parametrize("lazy", ["0", "1"])

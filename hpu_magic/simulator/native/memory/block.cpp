@@ -25,8 +25,11 @@ c10::DataPtr host_memory(size_t bytes) {
   if (bytes >= kLazyPages || (bytes >= kUnused && skipping::dry_run())) {
     return lazy_pages(bytes);
   }
-  const CachedMemory kept;
   c10::DataPtr memory;
+  if (!has_memory(bytes)) {
+    return memory;
+  }
+  const CachedMemory kept;
   const auto attempt = [bytes, &memory] {
     try {
       memory = c10::GetCPUAllocator()->allocate(bytes);

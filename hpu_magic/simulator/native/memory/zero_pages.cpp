@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <fstream>
 #include <limits>
@@ -18,6 +19,7 @@ namespace hpu {
 namespace {
 
 constexpr size_t kSmallestReturned = 1 << 20;
+constexpr size_t kCheckedAfter = size_t{256} << 20;
 
 uintptr_t page_size() {
   static const auto size = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
@@ -43,18 +45,21 @@ bool is_anonymous(const at::Tensor& tensor) {
       deleter == c10::GetCPUAllocator()->raw_deleter();
 }
 
-/// Returns the bytes that processes can still use without swapping.
+/// Returns the bytes of memory and swap space that processes can still use.
 size_t available_memory() {
   std::ifstream file("/proc/meminfo");
   std::string name;
   size_t kibibytes;
+  size_t available = 0;
+  bool known = false;
   while (file >> name >> kibibytes) {
-    if (name == "MemAvailable:") {
-      return kibibytes << 10;
+    if (name == "MemAvailable:" || name == "SwapFree:") {
+      available += kibibytes << 10;
+      known |= name == "MemAvailable:";
     }
     file.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
   }
-  return std::numeric_limits<size_t>::max();
+  return known ? available : std::numeric_limits<size_t>::max();
 }
 
 /// Returns how many of the bytes that start at `first` are already in host memory.
@@ -75,6 +80,15 @@ size_t resident(char* first, size_t bytes) {
 }
 
 }  // namespace
+
+bool has_memory(size_t bytes) {
+  static std::atomic<size_t> unchecked{0};
+  if (unchecked.fetch_add(bytes) + bytes < kCheckedAfter) {
+    return true;
+  }
+  unchecked = 0;
+  return available_memory() >= bytes + kCheckedAfter;
+}
 
 void require_pages(const at::Tensor& self) {
   const size_t bytes = self.storage().nbytes();

@@ -12,6 +12,11 @@ c10::DataPtr lazy_pages(size_t bytes);
 /// The size from which blocks are allocated by `lazy_pages`.
 constexpr size_t kLazyPages = size_t{256} << 20;
 
+/// Returns false if the host has too little memory for a block, after which the operating system
+/// would end a process. Reads the available memory once per 256 MiB, because most blocks are used
+/// soon after they are allocated.
+bool has_memory(size_t bytes);
+
 /// Raises an error if the host lacks the memory to write other values to all of a CPU tensor, whose
 /// pages come from `lazy_pages`. Otherwise, the operating system would end the process.
 void require_pages(const at::Tensor& self);
