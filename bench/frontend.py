@@ -103,7 +103,7 @@ def draw(page: Any) -> float:
     page.evaluate(OBSERVE)
     page.wait_for_function(f"() => hpuFrames.length >= {FRAMES}", timeout=120_000)
     frames = page.evaluate("() => hpuFrames")
-    # Frames differ in what they draw, so each group averages over several frames.
+    # Frames draw different content, so each group averages over several frames.
     groups = [frames[start::GROUPS] for start in range(GROUPS)]
     return statistics.median(
         sum(drawn for drawn, _ in group) / sum(page for _, page in group) for group in groups

@@ -25,7 +25,7 @@ class HPUError(ValueError):
 
 def suggestion(word: str, known: Iterable[str]) -> str:
     """Return ``did you mean 'x' or 'y'?`` for names similar to `word`, else an empty string."""
-    import difflib  # imported here because only errors need it
+    import difflib  # imported here because only errors need this module
 
     close = difflib.get_close_matches(word, list(known), n=3, cutoff=0.6)
     return f"did you mean {' or '.join(repr(name) for name in close)}?" if close else ""

@@ -58,7 +58,7 @@ def made() -> Path | None:
     if existing := found():
         return existing
     for place in places():
-        with contextlib.suppress(OSError):  # it already exists, or its parent is not writable
+        with contextlib.suppress(OSError):  # the folder exists, or its parent is not writable
             place.mkdir(mode=0o700)
         if is_private(place):
             return place

@@ -31,7 +31,7 @@ class Environment:
 
     name: str
     packages: tuple[str, ...]
-    own_releases: bool  # whether its versions are independent of the project's
+    own_releases: bool  # whether the environment's versions are independent of the project's
     path: tuple[Path, ...] = ()
     plugin: str = ""  # vLLM's Gaudi plugin, as an argument of pip
 

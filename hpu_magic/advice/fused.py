@@ -46,7 +46,7 @@ def _is_plain(norm: nn.Module) -> bool:
         # Most norms in a model have 3D inputs.
         result = twin.forward(x[None, None])
     except (AttributeError, TypeError, ValueError, RuntimeError):
-        return False  # its forward method requires more arguments, or tensors on a card
+        return False  # the norm's forward method requires more arguments, or tensors on a card
     expected = x * torch.rsqrt(x.square().mean() + epsilon) * gamma
     return isinstance(result, torch.Tensor) and torch.allclose(
         result.float(), expected[None, None], rtol=1e-2, atol=1e-3

@@ -12,7 +12,7 @@ class Variable(NamedTuple):
     kind: str  # a function in `hpu_magic.magics.kinds` that selects variables for Tab completion
     several: bool = False  # whether the magic accepts several names, separated by commas
     or_text: bool = False  # whether to pass the word itself if there is no such variable
-    or_path: bool = False  # whether to pass it even if it contains periods, like a path
+    or_path: bool = False  # whether to pass the word even if it contains periods, like a path
 
 
 class Words(NamedTuple):

@@ -23,7 +23,7 @@ _VALUE = re.compile(r"(?P<file>.+):(?P<line>[0-9]+)=(?P<value>[^=]+)")
 
 @dataclass(frozen=True)
 class Request:
-    """What to run.
+    """The script to run, and the options of the dry run.
 
     Attributes
     ----------

@@ -7,5 +7,5 @@ BOOKKEEPING = (
     " (GB)",  # GaudiTrainer's memory values; the panel measures memory itself
 )
 COUNTERS = ("epoch", "step", "total_flos", "num_input_tokens_seen", "num_tokens")
-ON_REQUEST = ("grad_norm",)  # shown only if the user adds a chart for it
+ON_REQUEST = ("grad_norm",)  # shown only if the user adds a chart for the metric
 SUMMARY = "train_runtime"  # logged once at the end, together with averages over the fit

@@ -32,7 +32,7 @@ class HabanaName(NamedTuple):
     """A name in ``lightning_habana``, and its counterpart in this package."""
 
     name: str
-    modules: tuple[str, ...]  # full names of the modules that contain it
+    modules: tuple[str, ...]  # full names of the modules that contain the name
     here: str  # full name of the counterpart, followed by "()" if it must be called
     note: str  # how the counterpart differs
 

@@ -114,7 +114,7 @@ class _Chart:
     best: Point | None = None
     limit: float | None = None
     not_finite: list[tuple[int, NotFinite]] = field(default_factory=list)
-    first: bool = False  # whether it shows the epoch numbers
+    first: bool = False  # whether the chart shows the epoch numbers
 
 
 def _metric(record: RunRecord, metric: str, *, first: bool) -> _Chart:

@@ -97,5 +97,5 @@ class RankReports:
                 self._publish()
 
     def _publish(self, *, over: bool = False) -> None:
-        with contextlib.suppress(RuntimeError):  # if the card was lost, the cell reports it
+        with contextlib.suppress(RuntimeError):  # if the card was lost, the cell reports the error
             self._shell.data_pub.publish_data({KEY: self.state(over=over)})

@@ -10,7 +10,7 @@ from jupyter_core.utils import ensure_async
 
 from hpu_magic.server import control
 
-# Start of the names of vLLM's processes, which may be busy while the kernel is idle.
+# Prefix of the names of vLLM's processes, which may be busy while the kernel is idle.
 _SERVER = "VLLM::"
 
 

@@ -111,7 +111,8 @@ def _started(pid: int) -> str | None:
 def _started_without_proc(pid: int) -> str | None:
     import psutil
 
-    # Not used on Linux, where this time is based on the system clock, which can be adjusted.
+    # On Linux, psutil's start time depends on the system clock, which can be adjusted, so this
+    # function is not used there.
     try:
         return str(psutil.Process(pid).create_time())
     except psutil.Error:

@@ -219,7 +219,7 @@ def _written(stack: IO[str], end: float) -> str:
 
 
 class RankTraceback(Exception):
-    """The text of the traceback of an exception that was raised in another process."""
+    """The traceback of an exception from another process, as text."""
 
 
 @contextmanager

@@ -35,7 +35,7 @@ def loops(succeeds):
 
 @pytest.fixture
 def press(shell, monkeypatch):
-    """Press Stop in the panel of the running loop."""
+    """Press Stop in the running loop's panel."""
     from hpu_magic.fits.session import FitSession
 
     running = []

@@ -90,8 +90,9 @@ def gptq(model: torch.nn.Module, folder: Path) -> None:
 def fp8_static(model: torch.nn.Module, folder: Path) -> torch.nn.Module:
     """Write FP8 weights with one scale per tensor, and static scales of activations.
 
-    The scale limits activations to 1.92, which changes the tokens of many prompts. The layers of
-    the model are replaced by those of the plugin's rules; return a copy without them.
+    The scale limits activations to 1.92, which changes the tokens of many prompts. The function
+    replaces the model's layers with layers that follow the plugin's rules, and returns a copy with
+    the original layers.
     """
     input_scale = torch.tensor([0.004])
     stored, scales = _fp8(model, folder, input_scale)

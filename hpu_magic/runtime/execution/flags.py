@@ -40,8 +40,8 @@ class Flag:
     name: str
     kind: str  # "switch", "whole" (number), "text", or "choice:" followed by the values
     default: str  # value used if the variable is not set; empty if there is none
-    read: str  # when it is read, which determines when a change takes effect; see `READ`
-    simulated: str  # why it has no effect on the simulator; empty if it does have an effect
+    read: str  # when the flag is read, which determines when a change takes effect; see `READ`
+    simulated: str  # why the flag has no effect on the simulator; empty if it has one
     meaning: str
 
     def choices(self) -> list[str]:

@@ -173,7 +173,7 @@ def restore(stored: str) -> None:
     the file was saved is kept.
     """
     value = VALUES[_known(stored)]
-    with contextlib.suppress(OSError):  # without a writable folder, it applies only to this process
+    with contextlib.suppress(OSError):  # otherwise, the mode applies only to this process
         value = kernel.merge(VARIABLE, value)
     if not device.bridge_loaded():
         kernel.put(VARIABLE, value)

@@ -26,7 +26,7 @@ class VariableHolder:
     name: str
     size: int
     what: str  # the variable's class, and its shape or gradients
-    parts: Sequence[Part] = ()  # its modules and caches, largest first
+    parts: Sequence[Part] = ()  # the variable's modules and caches, largest first
 
 
 @dataclass(repr=False)

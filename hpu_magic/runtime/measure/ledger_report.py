@@ -43,7 +43,7 @@ class Entry:
 
     kind: str  # one of `_KINDS`
     name: str  # the compiled recipe, PyTorch's reason for the graph break, or the operator
-    where: str = ""  # the line that caused it; empty if unknown
+    where: str = ""  # the line that caused the event; empty if unknown
     shapes: str = ""  # the shapes that caused a compilation
     count: int = 0
     seconds: float = 0.0
@@ -157,7 +157,7 @@ class LedgerState(Report):
     """Whether the ledger is on."""
 
     on: bool  # whether a line is added below each subsequent cell
-    last: LedgerReport | None  # the report of the last cell that has such a line
+    last: LedgerReport | None  # the report of the last cell that has a ledger line
 
     def title(self) -> str:
         """Return the headline."""

@@ -75,5 +75,5 @@ def _note(tensors: Iterable[Any], known: dict[int, int]) -> None:
         try:
             if tensor.device.type == "hpu":
                 known[id(tensor)] = tensor._version
-        except RuntimeError:  # created in inference mode, so it has no version counter
+        except RuntimeError:  # a tensor created in inference mode has no version counter
             continue

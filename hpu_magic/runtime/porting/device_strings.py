@@ -23,9 +23,9 @@ class Text:
     """A string that looks like a device or a backend."""
 
     node: ast.expr
-    text: str  # its value, or its source if it is a formatted string
+    text: str  # the string's value, or its source if it is formatted
     varies: bool = False  # whether its number is computed
-    whole: bool = True  # whether it contains only a device
+    whole: bool = True  # whether the string contains only a device
     uses: set[str] = field(default_factory=set)  # its uses
     compared: list[ast.expr] = field(default_factory=list)
     """Expressions that the string is compared with, or containers that it is looked up in."""

@@ -38,7 +38,7 @@ class AutocastOperation:
 
     module: str  # the module's path in the model and its class, such as "encoder.0 (Linear)"
     name: str  # the operator, such as "linear"
-    dtype: str  # the dtype in which it is computed
+    dtype: str  # the dtype in which the operation is computed
     reason: str  # why it has this dtype
 
 

@@ -230,7 +230,7 @@ def _forget_all_but(most: int, folder: Path) -> None:
     used: list[tuple[float, str]] = []
     with os.scandir(folder) as entries:
         for entry in entries:
-            with suppress(FileNotFoundError):  # another kernel may have deleted it
+            with suppress(FileNotFoundError):  # another kernel may have deleted the file
                 if entry.is_file():
                     used.append((entry.stat().st_mtime, entry.path))
     for _, path in sorted(used, reverse=True)[most:]:

@@ -32,13 +32,13 @@ class Point(NamedTuple):
 class Curve:
     """The values of one logged metric."""
 
-    name: str  # its full name, as on Lightning's progress bar
-    metric: str  # the chart it belongs to: the metric name without the stage
+    name: str  # the metric's full name, as on Lightning's progress bar
+    metric: str  # the curve's chart: the metric name without the stage
     stage: str  # ``training`` or ``validation``
     every: str  # ``step``, or ``epoch`` for one value per epoch
-    on_bar: bool = True  # whether it was logged with ``prog_bar=True``
+    on_bar: bool = True  # whether the metric was logged with ``prog_bar=True``
     goal: str | None = None  # ``min`` or ``max``, if known
-    returned: bool = False  # whether it is the loss that the training step returned
+    returned: bool = False  # whether the curve is the loss that the training step returned
     copies: bool | None = None
     """Whether all values so far were equal to the returned loss; None before the first value."""
     last: Point | None = None

@@ -24,7 +24,7 @@ class LoggedValues:
     """The values logged in one batch, epoch or validation."""
 
     number: int  # index among items of its kind, including items whose values are not kept
-    moment: float  # when it ended, in seconds of ``time.monotonic()``
+    moment: float  # time of the end, in seconds of ``time.monotonic()``
     step: int
     epoch: int
     """Number of optimizer steps and epoch at ``moment``."""

@@ -20,7 +20,7 @@ class NotFinite:
     finite_at: int | None
     """The last step at which a finite value was observed, if steps in between were not observed;
     None if `step` is exact."""
-    moment: float  # when this was observed, in seconds of ``time.monotonic()``
+    moment: float  # time of this observation, in seconds of ``time.monotonic()``
     lasting: bool = True  # False once the values have become finite again
     metric: str = ""  # the chart of the curve
 

@@ -116,7 +116,7 @@ def _built(entry: Path) -> Path:
     if why is None:
         with cache.only_builder(library) as alive:
             if library.exists() and cache.distrust(library) is None:
-                return library  # another process built it while this one was waiting
+                return library  # another process built the engine while this one was waiting
             with build(alive) as built:
                 try:
                     cache.store(built, library)

@@ -59,7 +59,7 @@ def _offer() -> str:
 def _remove_abandoned(place: Path) -> None:
     """Remove the scratch folders of builds that were killed."""
     for folder in place.glob(f"{_SCRATCH}*"):
-        with contextlib.suppress(OSError):  # another process may remove it at the same time
+        with contextlib.suppress(OSError):  # another process may remove the folder, too
             if time.time() - folder.stat().st_mtime > _ABANDONED:
                 shutil.rmtree(folder)
 

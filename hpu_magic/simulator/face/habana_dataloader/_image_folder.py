@@ -63,7 +63,7 @@ def transforms_of(dataset: Any) -> Transforms:
 
 
 class _Flips(media_function):
-    """Chooses images to flip at random, with the probability of the transform."""
+    """Chooses images to flip at random, with the transform's probability."""
 
     def __init__(self, params: dict[str, Any]) -> None:
         super().__init__(params)
