@@ -19,8 +19,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="Run a Python script unmodified on a simulated card that computes nothing: its "
         "tensors have sizes and device memory, but no values. Report the peak memory by kind of "
         "tensor and line, the line that runs out of memory, compiled graphs, CPU fallbacks and "
-        "host reads. Values that the script reads are stand-ins. By default, the run ends when the "
-        "optimizer steps repeat.",
+        "host reads. If the script reads a value that was not computed, it gets a stand-in. By "
+        "default, the run ends when the optimizer steps repeat.",
         epilog="Examples: hpu-magic dry-run train.py --batch 64; "
         "hpu-magic dry-run --card gaudi3 --whole train.py; "
         "hpu-magic dry-run --value train.py:42=0.5 train.py. PT_HPU_LAZY_MODE and HPU_MAGIC_MEMORY "

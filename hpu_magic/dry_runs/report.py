@@ -219,13 +219,13 @@ class DryRun(Report):
             notes.append(f"The run ended after {self.steps} steps, as requested.")
         if self.stand_ins:
             notes.append(
-                "Values that need computing are stand-ins: 1.0, 0 for integers. --value "
-                "FILE:LINE=NUMBER replaces those that a line reads."
+                "Values that were not computed are stand-ins: 0 for integers, otherwise 1.0. "
+                "--value FILE:LINE=NUMBER sets the values that a line reads."
             )
         if self.assumed_shapes:
             notes.append(
-                "Sizes that depend on such values are assumed: masks select all elements (experts: "
-                "an equal share), and all elements are distinct."
+                "Sizes that depend on such values are assumed: masks select all elements, or an "
+                "equal share for each class of one_hot, and all elements are distinct."
             )
         return notes
 

@@ -20,7 +20,7 @@ _REQUESTS = ("kernel_info_request", "comm_info_request")
 
 
 class PanelListener:
-    """Handles messages to the comms of a panel's widgets while cells run, until it is closed."""
+    """Handles messages to the widgets of a panel while cells run, until the panel is closed."""
 
     def __init__(self, comms: Collection[str]) -> None:
         from IPython.core.getipython import get_ipython

@@ -36,7 +36,7 @@ def tensors_in(value: Any, *, into_objects: bool = False) -> Iterator[Any]:
 
 
 def devices_elsewhere(module: Any) -> list[str]:
-    """Return the devices, other than hpu, of a module's parameters."""
+    """Return the devices of a module's parameters, except hpu."""
     devices = {parameter.device for parameter in module.parameters()}
     return sorted(str(device) for device in devices if device.type != "hpu")
 

@@ -15,7 +15,7 @@ _record: Callable[[dict[str, Any]], dict[str, Any]] | None = None
 
 @dataclass(frozen=True)
 class Options:
-    """How to run the script; `SWITCH` contains them as JSON.
+    """The options of a dry run; `SWITCH` contains them as JSON.
 
     Attributes
     ----------

@@ -77,7 +77,7 @@ class Meeting:
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _check(self, seconds: float = 0.0) -> None:
-        """Raise an error if one of the known members ends within the next seconds."""
+        """Raise an error if one of the known members ends within the next few seconds."""
         until = time.monotonic() + seconds
         others = [_met[rank] for rank in self._ranks if rank in _met]
         while True:
