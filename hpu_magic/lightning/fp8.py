@@ -107,7 +107,7 @@ def _replacement(layer: nn.Linear) -> nn.Module:
         bias=layer.bias is not None,
         skip_weight_param_allocation=True,
     )
-    # This copies all attributes, including weights computed by hooks such as weight_norm's.
+    # Copy all attributes, including weights computed by hooks such as weight_norm's.
     vars(new).update(vars(layer))
     for name, hooks in vars(layer).items():
         # Modify the dictionaries in place, because handles remove their hooks from them.

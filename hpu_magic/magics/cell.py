@@ -94,7 +94,7 @@ def enable(shell: Any) -> None:
     if plain_cell not in shell.input_transformers_cleanup:
         shell.input_transformers_cleanup.append(plain_cell)
     if not any(isinstance(one, _Wrapper) for one in shell.ast_transformers):
-        # Insert it first, so that other transformers see the user's code in its final position.
+        # Insert this transformer first, so that others see the user's code in its final position.
         shell.ast_transformers.insert(0, _Wrapper(shell))
 
 

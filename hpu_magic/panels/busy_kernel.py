@@ -109,7 +109,7 @@ class _ShellChannel:
             header, content = (kernel.session.unpack(parts[at].bytes) for at in (1, 4))
             if not self._ours(header["msg_type"], content):
                 return False
-            # This verifies the message's signature and marks the signature as used.
+            # The session verifies the message's signature and marks it as used.
             message = kernel.session.deserialize(parts, content=True, copy=False)
         except (ValueError, LookupError, TypeError, AttributeError):
             return False  # the kernel reports the error

@@ -99,7 +99,7 @@ class Holdings:
                 self._count, number, holder["pid"], "", None, None, time, time
             )
         notebook = kernel and kernel["notebook"]
-        # Update these each time, because notebooks can be renamed and kernels may report them late.
+        # Update the names each time: notebooks can be renamed, and kernels may report names late.
         span.command = holder["command"][:_LONGEST_NAME]
         span.kernel = kernel and kernel["name"]
         span.notebook = notebook["path"][-_LONGEST_NAME:] if notebook else None

@@ -117,8 +117,8 @@ async def _start(options: list[str]) -> asyncio.subprocess.Process:
         stdout=asyncio.subprocess.PIPE,
         limit=_LONGEST_LINE,
         env=child_python.environment(),
-        # Isolate it from interrupts in the server's terminal, and allow its children to be killed
-        # too.
+        # Isolate the child from interrupts in the server's terminal, and allow killing its own
+        # children, too.
         start_new_session=True,
     )
     assert process.stdout is not None

@@ -33,7 +33,7 @@ class Modes:
         self.mode = mode
         self._config = config
         self._other: OtherMode | None = None
-        # Copy both before any test runs, because tests may change them.
+        # Copy the environment and the path before any test runs, because tests may change them.
         self._environment, self._path = dict(os.environ), list(sys.path)
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:

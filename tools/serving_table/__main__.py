@@ -78,7 +78,7 @@ def _run_row(features: list[Feature], folder: Path) -> tuple[bool, list[str], fl
 
 
 def run(script: str, features: list[Feature], folder: Path) -> list[tuple[bool, str]]:
-    """Return whether each feature of a model works or fails as expected, and a sentence."""
+    """Return whether each feature works or fails as expected, and a sentence for the table."""
     model = folder / features[0].model
     cards = tempfile.mkdtemp(dir=folder, prefix="cards_")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
@@ -108,7 +108,7 @@ def judged(features: list[Feature], output: str) -> list[tuple[bool, str]]:
 
 
 def judge(feature: Feature, output: str) -> tuple[bool, str]:
-    """Return whether a result or the output before an error is as expected, and a sentence."""
+    """Return whether a result or an error is as expected, and a sentence for the table."""
     if output.startswith(RESULT):
         good, sentence = json.loads(output.removeprefix(RESULT))
         return good and not feature.error, sentence

@@ -63,7 +63,7 @@ def compared(tokens: list[list[int]], expected: list[list[int]]) -> tuple[bool, 
 
 
 def run(feature: dict[str, Any], folder: Path) -> tuple[bool, str]:
-    """Run the feature and return whether it works, and a sentence."""
+    """Run the feature; return whether it works, and a sentence for the table."""
     from vllm import LLM
 
     check = feature["check"]

@@ -17,7 +17,7 @@ _WRAPPERS = ("habana_frameworks.torch.hpu.", "hpu_magic.runtime.graphs.")
 def untouched(model: nn.Module) -> Iterator[None]:
     """Restore each module of a model on exit, including its lists, sets and dicts."""
     modules = [(module, dict(vars(module))) for module in model.modules()]
-    # This includes the dicts of parameters, buffers and submodules.
+    # The containers include the dicts of parameters, buffers and submodules.
     held = [found for _, attributes in modules for found in _contents(attributes.values(), 2)]
     try:
         yield

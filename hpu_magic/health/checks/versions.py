@@ -25,7 +25,7 @@ _TORCH_OF_RELEASE: dict[Version, Version] = {
 }
 _UNSURE = (1, 20)
 _WITHOUT_FIRST_GENERATION = (1, 22)
-# Keep these in sync with the rows of docs/versions.md.
+# Keep these versions in sync with the rows of docs/versions.md.
 _OLDEST_TORCH, _NEWEST_TORCH = (2, 6), (2, 15)
 _LIGHTNING_WITHOUT_HPU, _LIGHTNING_FAILS = (2, 5, 6), (2, 6)
 _OPTIMUM, _TRANSFORMERS = (1, 21), (4, 55)

@@ -267,8 +267,7 @@ class LightningMonitorBase:
                 self._pause()
             self._enable_hook(self._stop.is_set() or self._keeps_each(number))
         # If the hook has been disabled, the logged values will be stale at the next report, so only
-        # the loss is kept. The loss must always be kept, because every second batch may not have
-        # one.
+        # the loss is kept. Always keep the loss, because some training steps may not return one.
         logged = self.on_train_batch_end is not None
         self._keep(trainer, pl_module, outputs, number, logged=logged)
         if self._stop.is_set():

@@ -188,7 +188,7 @@ def _known(name: str) -> str:
 
 def _request(requested: str, loaded: str | None, by: first_import.Origin | None) -> None:
     if loaded is None or loaded == requested:
-        # Set it even if the mode is already loaded: some vendor functions read the variable again.
+        # Set the variable even if the mode is loaded: some vendor functions read it again.
         os.environ[VARIABLE] = VALUES[requested]
     elif not kernel.interactive():
         raise HPUError(

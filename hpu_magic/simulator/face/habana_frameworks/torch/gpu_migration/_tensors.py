@@ -158,7 +158,7 @@ def _to_card(name: str, options: tuple[str, ...] = ("non_blocking", "memory_form
             return handle_torch_function(cuda, (self,), self, device, *args, **kwargs)
         devices = () if device is None else (device,)
         _log.note(MATCH, name, devices, kwargs, "to('hpu')", argument=True)
-        # Slice both to the same length, because older Dynamo releases only support
+        # Slice both lists to the same length, because older Dynamo releases only support
         # zip(strict=True).
         positional = zip(options[: len(args)], args[: len(options)], strict=True)
         kwargs = {**dict(positional), **kwargs}
