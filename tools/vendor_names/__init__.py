@@ -20,7 +20,7 @@ _NAMESPACE = "hpu::"
 _REASONS = {
     "compiler": "Calls the vendor's graph compiler, which the simulator does not have.",
     "graphs": "Option of the vendor's graph compiler; its value does not affect results.",
-    "named": "The published sources contain only the operator's name.",
+    "named": "The published sources contain only this name.",
     "eager": "In eager mode and in compiled graphs, as on a card.",
     "lazy": "In lazy mode, as on a card.",
     "closed": "Computed by a closed-source kernel.",

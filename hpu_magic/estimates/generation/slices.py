@@ -2,10 +2,10 @@
 
 The graph compiler splits a batch into slices, so that the results of one operation are still on the
 die when the next one reads them. The vendor does not publish the size of the slices. Published jobs
-with prompts of 2,048 tokens fit on a card only if the prompts are processed in slices: Llama 2 with
-7 billion parameters leaves room for 5.7 hidden states per token on Gaudi2, and Llama 2 with 70
-billion parameters for 2.6 hidden states on two Gaudi3 cards, but a layer computes the equivalent of
-9 and 7 hidden states at once.
+with prompts of 2,048 tokens fit on a card only if the prompts are processed in slices: on Gaudi2,
+Llama 2 with 7 billion parameters leaves room for 5.7 hidden states per token, but a layer computes
+the equivalent of 9 hidden states at once; on two Gaudi3 cards, Llama 2 with 70 billion parameters
+leaves room for 2.6 of 7 hidden states.
 """
 
 from __future__ import annotations

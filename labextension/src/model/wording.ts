@@ -13,7 +13,7 @@ import { trans } from './translation';
 /** The level of a card's memory usage, as named in the style sheets. */
 export type MemoryLevel = 'normal' | 'warning' | 'critical';
 
-/** The reason why a view shows no data, or no new data. */
+/** Why a view shows no data, or no new data. */
 export interface Notice {
   readonly kind:
     'waiting' | 'empty' | 'remark' | 'missed' | 'lost' | 'blocked' | 'missing' | 'refused';
