@@ -201,8 +201,8 @@ def fork(done: Counter[str]) -> None:
 
 def fork_often(times: int, done: Counter[str]) -> None:
     """Fork several times."""
-    # A thread's first PyTorch operation takes a lock of PyTorch. If another thread holds this lock
-    # during a fork, the child could never take it.
+    # A thread's first PyTorch operation acquires a lock in PyTorch. If another thread holds this
+    # lock during a fork, the child could never acquire it.
     torch.ones(1)
     for _ in range(times):
         fork(done)

@@ -639,7 +639,7 @@ def estimated(case, *, lazy):
 
 
 def differences(found, true):
-    """Return both figures where they differ by more than 3 %."""
+    """Return the pairs of figures that differ by more than 3 %."""
     return {
         name: f"estimated {found[name]}, measured {true[name]}"
         for name in found

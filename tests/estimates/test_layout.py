@@ -1,4 +1,4 @@
-"""Layouts of cards, and the part of each card."""
+"""Layouts of cards, and each card's share of the work."""
 
 import pytest
 from torch import nn

@@ -1,4 +1,4 @@
-"""The JupyterHub configuration of docs/examples: cards are allotted, freed and shown."""
+"""The JupyterHub configuration of docs/examples: cards are assigned, freed and shown."""
 
 import asyncio
 import json
@@ -117,7 +117,7 @@ def test_unreadable_cards_are_reported(spawner, tmp_path):
     )
 
 
-def test_allotted_cards_survive_a_restart_of_the_hub(spawner, tmp_path):
+def test_assigned_cards_survive_a_restart_of_the_hub(spawner, tmp_path):
     ada = spawner("ada")
     asyncio.run(ada.start())
     state = ada.get_state()
@@ -127,7 +127,7 @@ def test_allotted_cards_survive_a_restart_of_the_hub(spawner, tmp_path):
     assert spawner.assigned[0][0] == "ada"
 
 
-def test_card_held_by_another_process_is_not_allotted(spawner, tmp_path):
+def test_card_held_by_another_process_is_not_assigned(spawner, tmp_path):
     with started(HOLDS) as held:
         assert held.printed == "held\n"
         ada, grace = spawner("ada"), spawner("grace")
@@ -250,7 +250,7 @@ def hub(tmp_path):
     finally:
         process.terminate()
         process.wait(60)
-        # A hub that fails during its start leaves its proxy.
+        # A hub that fails during its start leaves its proxy running.
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
 
@@ -273,7 +273,7 @@ def test_real_hub_allots_two_cards_to_three_users(hub, tmp_path):
         r"No card is free: HPU 0 is in use by ada since .*, HPU 1 is in use by grace since ",
         message,
     )
-    # A process of ada takes her card, and grace's sidebar shows ada as its user.
+    # A process of ada acquires her card, and grace's sidebar shows ada as its user.
     with started(HOLDS, env={**os.environ, "HPU_MAGIC_CARDS_DIR": str(tmp_path / "cards")}) as held:
         assert held.printed == "held\n"
         status, seen = hub("GET", "/user/grace/hpu_magic/snapshot")

@@ -195,7 +195,7 @@ def test_frequent_validations_do_not_prevent_reports_of_losses(fits, shell):
     paced, _ = sampler().read("speed", paces)
     assert len(read["time"]) >= 4
     assert read["time"][-1] - read["time"][0] > 1
-    # A slow moment of the machine lowers one value; a wrong count would lower all values.
+    # If the machine is slow for a moment, one value is lower; a wrong count would lower all values.
     assert statistics.median(paced["steps_per_second"]) > 0.2 * result.steps_per_second
 
 

@@ -1,4 +1,4 @@
-"""Cards with the names of users to whom they are allotted."""
+"""Cards with the names of the users to whom they are assigned."""
 
 import json
 from dataclasses import replace
@@ -25,8 +25,8 @@ def written(tmp_path, monkeypatch):
     [
         (replace(CARD, holders=(Holder(7, "a.ipynb", "hub"),)), (Holder(7, "a.ipynb", "ada"),)),
         (replace(CARD, memory_used=9 * GIB), (Holder(0, OTHER, "ada"),)),
-        (CARD, ()),  # an allotted card that is free
-        (replace(CARD, module_id=3, memory_used=9 * GIB), ()),  # a card that is not allotted
+        (CARD, ()),  # an assigned card that is free
+        (replace(CARD, module_id=3, memory_used=9 * GIB), ()),  # a card that is not assigned
     ],
 )
 def test_holders_have_the_user_of_an_allotted_card(written, card, holders):

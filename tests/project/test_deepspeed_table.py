@@ -1,4 +1,4 @@
-"""The table of DeepSpeed's features: how rows are judged and written."""
+"""The table of DeepSpeed's features: how rows are evaluated and written."""
 
 import dataclasses
 import sys

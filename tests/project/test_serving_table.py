@@ -1,4 +1,4 @@
-"""The tables of vLLM's features: how rows are judged and written, and the plugin's rules."""
+"""The tables of vLLM's features: how rows are evaluated and written, and the plugin's rules."""
 
 import json
 import sys
