@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from torch import nn
 
 from hpu_magic.advice import fused
+from hpu_magic.advice.changes import (
+    CONFIGURED,
+    Choice,
+    Settings,
+    as_code,
+    modes,
+    optimizers,
+    precisions,
+)
 from hpu_magic.estimates.result import Estimate
 from hpu_magic.estimates.tracing.recomputation import layers
 
 LARGEST_BATCH_FACTOR = 64  # even larger batches would affect the training results
-
-
-@dataclass(frozen=True)
-class Choice:
-    """An alternative to the current step; see `Suggestion` for the fields with the same names."""
-
-    group: str  # only the best choice in a group is shown
-    title: str
-    change: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)  # changes to the estimate
-    command: str = ""
-    by_hand: str = ""
-    during: Callable[[], AbstractContextManager[Any]] | None = None
-    """Creates the context in which the step is traced, for choices that replace operators."""
-    remark: str = ""  # additional information, as a sentence
 
 
 def choices(
@@ -47,17 +38,19 @@ def choices(
     ``deepspeed`` is DeepSpeed's configuration if the step uses DeepSpeed.
     """
     code = as_code(name)
-    yield from _precisions(base, name, framework, deepspeed)
-    yield from _modes(base, name)
-    yield from _optimizers(base, code)
+    now = Settings(
+        base.options.mode,
+        base.options.dtype,
+        base.options.train,
+        base.options.optimizer,
+        base.card.has_fp8,
+    )
+    yield from precisions(now, name, framework, deepspeed)
+    yield from modes(now, name)
+    yield from optimizers(now, code)
     yield from _recomputations(model, base, code)
     yield from _layouts(base, code) if deepspeed is None else _stages(base, deepspeed)
     yield from _operators(model, base, code)
-
-
-def as_code(name: str) -> str:
-    """Convert a dotted name to Python code: ``model.layers[0]`` for ``model.layers.0``."""
-    return re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", name)
 
 
 def of_batch(size: int | str, base: Estimate, framework: str | None) -> Choice:
@@ -72,106 +65,6 @@ def of_batch(size: int | str, base: Estimate, framework: str | None) -> Choice:
         {"batch": size},
         by_hand="your data loader creates the batches",
         remark="You may also need to adjust the learning rate." if base.options.train else "",
-    )
-
-
-def _precisions(
-    base: Estimate, name: str, framework: str | None, deepspeed: Mapping[str, Any] | None
-) -> Iterator[Choice]:
-    if base.options.dtype == "fp32":
-        change, command, by_hand = _AUTOCAST, "%hpu_autocast on", ""
-        arguments: dict[str, Any] = {"dtype": "bf16-mixed"}
-        if deepspeed is not None:
-            change, command, by_hand = _BF16["deepspeed"], "", _CONFIGURED
-            arguments = {"deepspeed": {**deepspeed, "bf16": {"enabled": True}}}
-        if framework is not None:
-            change, command = _BF16[framework], ""
-            by_hand = "a Trainer's precision is set when it is created"
-        yield Choice(
-            "precision",
-            "Use mixed precision with bfloat16",
-            change,
-            arguments,
-            command,
-            by_hand,
-        )
-    elif base.options.dtype != "fp8" and base.card.has_fp8:
-        yield Choice(
-            "precision",
-            "Use FP8 linear layers",
-            _FP8_TRAINING.format(name=as_code(name))
-            if base.options.train
-            else _FP8_INFERENCE.format(name=name),
-            {"dtype": "fp8"},
-            by_hand="FP8 scales must first be measured on your data",
-            remark="Check the model's accuracy afterwards.",
-        )
-
-
-_AUTOCAST = """with torch.autocast("hpu", dtype=torch.bfloat16):
-    loss = step(batch)"""
-_BF16 = {
-    "deepspeed": 'config["bf16"] = {"enabled": True}  # in DeepSpeed\'s configuration',
-    "lightning": 'trainer = Trainer(..., precision="bf16-mixed")',
-    "transformers": "args = TrainingArguments(..., bf16=True)",
-}
-_CONFIGURED = "DeepSpeed reads its configuration when training starts"
-_FP8_TRAINING = """import habana_frameworks.torch.hpex.experimental.transformer_engine as te
-# replace nn.Linear with te.Linear
-with te.fp8_autocast(enabled=True):
-    output = {name}(batch)"""
-_FP8_INFERENCE = """%hpu_fp8_measure {name} --data loader
-# in a new process, because Neural Compressor does one of these steps per process
-%hpu_fp8_quantize {name}"""
-
-
-def _modes(base: Estimate, name: str) -> Iterator[Choice]:
-    """Yield modes that need fewer launches; if several are equally fast, the first one is shown."""
-    if base.options.mode != "eager":
-        return
-    yield Choice(
-        "mode",
-        "Compile the model",
-        f'{as_code(name)} = torch.compile({as_code(name)}, backend="hpu_backend")',
-        {"mode": "compile"},
-        by_hand="your optimizer or Trainer would keep using the uncompiled model",
-    )
-    yield Choice(
-        "mode",
-        "Replay HPU Graphs",
-        f"%hpu_mode lazy --restart\n%hpu_wrap {name}",
-        {"mode": "graphs"},
-        by_hand="it takes two steps, with a kernel restart in between",
-    )
-    yield Choice(
-        "mode",
-        "Run in lazy mode",
-        "%hpu_mode lazy --restart\n"
-        "import habana_frameworks.torch.core as htcore\n"
-        "htcore.mark_step()  # after backward(), and after optimizer.step()",
-        {"mode": "lazy"},
-        "%hpu_mode lazy --restart",
-    )
-
-
-_DEFAULTS = {
-    "FusedAdamW": "Its defaults are eps=1e-6 and weight_decay=0, while AdamW uses 1e-8 and 0.01."
-}
-_FUSED_OPTIMIZERS = {"adamw": "FusedAdamW", "sgd": "FusedSGD", "adagrad": "FusedAdagrad"}
-
-
-def _optimizers(base: Estimate, name: str) -> Iterator[Choice]:
-    name_of_fused = _FUSED_OPTIMIZERS.get(base.options.optimizer.lower().replace("_", ""))
-    if not base.options.train or name_of_fused is None:
-        return
-    yield Choice(
-        "optimizer",
-        f"Use {name_of_fused}, which updates all weights in one call",
-        f"from habana_frameworks.torch.hpex.optimizers import {name_of_fused}\n"
-        f"optimizer = {name_of_fused}({name}.parameters(), lr=...)",
-        {"optimizer": name_of_fused},
-        by_hand="the state of your optimizer would be lost",
-        remark=_DEFAULTS.get(name_of_fused, ""),
     )
 
 
@@ -301,7 +194,7 @@ def _stages(base: Estimate, deepspeed: Mapping[str, Any]) -> Iterator[Choice]:
                 title,
                 f'config["zero_optimization"]["stage"] = {stage}  # in DeepSpeed\'s configuration',
                 {"deepspeed": {**deepspeed, "zero_optimization": zero}},
-                by_hand=_CONFIGURED,
+                by_hand=CONFIGURED,
             )
 
 

@@ -8,6 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from hpu_magic import units
+from hpu_magic.advice.report import Advice
+from hpu_magic.dry_runs.picture import picture
+from hpu_magic.dry_runs.step_time import StepTime
+from hpu_magic.dry_runs.suggestions import advice
+from hpu_magic.estimates.tree import tree_html
 from hpu_magic.runtime.present.report import Report, Row
 
 _MOST_LINES = 5
@@ -107,10 +112,10 @@ class DryRun(Report):
         Number of optimizer steps that ran.
     cycle : int or None
         Number of steps that repeat, or None if the steps do not repeat.
-    step_seconds : float or None
-        Estimated time of the last step on the card; None unless the card's clock was on.
-    band : (float, float) or None
-        Range in which a measured time is expected, in multiples of the estimate.
+    time : StepTime or None
+        Estimated time of a step on the card; None unless the card's clock was on.
+    advice : Advice or None
+        Suggestions for the parts of the step that take most of its time.
     stopped : bool
         Whether the run ended before the script's end.
     graphs : int
@@ -134,14 +139,19 @@ class DryRun(Report):
     error: str | None
     steps: int
     cycle: int | None
-    step_seconds: float | None
-    band: tuple[float, float] | None
+    time: StepTime | None
+    advice: Advice | None
     stopped: bool
     graphs: int
     host_reads: list[Line]
     fallbacks: list[Line]
     stand_ins: list[Line]
     assumed_shapes: list[Line]
+
+    @property
+    def step_seconds(self) -> float | None:
+        """Estimated time of a step on the card; None without an estimate or a step."""
+        return None if self.time is None or self.time.whole_run else self.time.seconds
 
     @classmethod
     def from_record(cls, script: str, status: int, cards: int, record: dict[str, Any]) -> DryRun:
@@ -152,10 +162,19 @@ class DryRun(Report):
             name: [Line(**each) for each in record[name]]
             for name in ("memory_lines", "host_reads", "fallbacks", "stand_ins", "assumed_shapes")
         }
-        same = (
-            *("card", "mode", "capacity", "peak", "composition", "steps", "cycle", "graphs"),
-            *("step_seconds", "band"),
-        )
+        same = (*("card", "mode", "capacity", "peak", "composition", "steps", "cycle", "graphs"),)
+        time = found = None
+        if record["time"] is not None:
+            time = StepTime.from_record(record["card"], record["time"])
+            found = advice(
+                Path(script).name,
+                record["card"],
+                _mode(record),
+                record["optimizer"],
+                time,
+                lines["fallbacks"],
+                lines["host_reads"],
+            )
         return cls(
             script=script,
             status=status,
@@ -166,6 +185,8 @@ class DryRun(Report):
             stopped=ended["how"] == "stopped",
             **{name: record[name] for name in same},
             **lines,
+            time=time,
+            advice=found,
         )
 
     def title(self) -> str:
@@ -190,10 +211,8 @@ class DryRun(Report):
         if self.shortage is not None and self.out_of_memory:
             rows += [("out of memory", _shortage(self.shortage))]
         rows += [("optimizer steps", f"{self.steps}")]
-        if self.step_seconds is not None and self.band is not None:
-            low, high = (units.duration(self.step_seconds * each) for each in self.band)
-            estimated = units.duration(self.step_seconds)
-            rows += [("time of a step", f"{estimated} (estimate; {low} to {high} when measured)")]
+        if self.time is not None:
+            rows += self.time.rows()
         rows += [("compiled graphs", f"{self.graphs}")]
         rows += _line_rows("CPU fallbacks", self.fallbacks)
         rows += _line_rows("host reads", self.host_reads)
@@ -227,7 +246,29 @@ class DryRun(Report):
                 "Sizes that depend on such values are assumed: masks select all elements, or an "
                 "equal share for each class of one_hot, and all elements are distinct."
             )
-        return notes
+        return notes + ([] if self.time is None else self.time.notes())
+
+    def text_body(self) -> list[str]:
+        """Return the rows, and the suggestions with their code."""
+        found = [] if self.advice is None else self.advice.text_body()
+        return super().text_body() + (["  advice", *found] if found else [])
+
+    def html_table(self) -> str:
+        """Return the table, and the suggestions with their code as HTML."""
+        return super().html_table() + ("" if self.advice is None else self.advice.html_table())
+
+    def html_body(self) -> str:
+        """Return the picture, the table, the notes and the tree of modules as HTML."""
+        short = self.shortage if self.out_of_memory else None
+        needed = 0 if short is None else short.in_use + short.bytes
+        parts = [super().html_body()]
+        if self.composition:
+            phases = None if self.time is None else self.time.phases
+            unit = "run" if self.time is not None and self.time.whole_run else "step"
+            parts.insert(0, picture(self.composition, self.capacity, needed, phases, unit))
+        if self.time is not None and self.time.modules.seconds:
+            parts.append(tree_html(self.time.modules))
+        return "".join(parts)
 
     def warnings(self) -> list[str]:
         """Return the error that ended the script."""
@@ -238,6 +279,11 @@ class DryRun(Report):
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as numbers, strings, lists and dicts."""
         return dataclasses.asdict(self)
+
+
+def _mode(record: dict[str, Any]) -> str:
+    """Return the mode in the notation of estimates; only compiled code has graphs in eager mode."""
+    return "compile" if record["mode"] == "eager" and record["graphs"] else record["mode"]
 
 
 def _shortage(shortage: Shortage) -> str:

@@ -45,7 +45,8 @@ class CardPrices:
 
     def __init__(self, card: str) -> None:
         self._card = generation_named(card)
-        self._in_float32 = False
+        self.in_float32 = False
+        """Whether float32 matrices were multiplied."""
 
     @property
     def band(self) -> tuple[float, float]:
@@ -54,7 +55,7 @@ class CardPrices:
         Estimates of training have the widest band of all measured kinds of work. Float32 products
         were not measured.
         """
-        band = band_of_training(Layout(), "eager", "fp32" if self._in_float32 else "bf16")
+        band = band_of_training(Layout(), "eager", "fp32" if self.in_float32 else "bf16")
         return band.low, band.high
 
     def __call__(
@@ -62,7 +63,7 @@ class CardPrices:
     ) -> _Price:
         """Return the price of an operator, or of operators that run as one graph."""
         program = _program(operations, storages)
-        self._in_float32 |= any(map(_multiplies_float32, program.operations))
+        self.in_float32 |= any(map(_multiplies_float32, program.operations))
         prices = price(program, self._card, mode="lazy" if graph else "eager")
         copied = sum(each[6] for each in operations) / self._card.host_bandwidth
         parts = [

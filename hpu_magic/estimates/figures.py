@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 
 from hpu_magic import units
 from hpu_magic.estimates.by_module import ModuleShare, alike
-from hpu_magic.estimates.cost.pricing import COMPILATION_BAND
 from hpu_magic.runtime.present.report import Row
 
 _SLOWEST = 5
@@ -38,6 +37,8 @@ def rate(per_second: float, what: str, band: tuple[float, float]) -> str:
 
 def compilation(seconds: float) -> list[Row]:
     """Return the row for the compilation time, or no rows if nothing is compiled."""
+    from hpu_magic.estimates.cost.pricing import COMPILATION_BAND  # imports torch
+
     return [("compilation", duration(seconds, COMPILATION_BAND))] if seconds else []
 
 

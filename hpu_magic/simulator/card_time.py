@@ -31,6 +31,7 @@ _is_on = False
 
 class _Source(Protocol):
     band: tuple[float, float]
+    in_float32: bool
 
     def __call__(self, operations: Any, storages: Any, graph: bool) -> Any: ...
 
@@ -55,6 +56,8 @@ class Reading:
     """The number of runs of each kind of work that has no price, and therefore took no time."""
     band: tuple[float, float]
     """Range in which a measurement is expected, in multiples of these times."""
+    in_float32: bool
+    """Whether float32 matrices were multiplied."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,7 @@ def read() -> Reading:
         raise RuntimeError(f"The card's clock was not started; set {SWITCH}=1, or call start().")
     fields = engine.load().read_clock()
     fields.pop("lost")
-    return Reading(**fields, band=_source.band)
+    return Reading(**fields, band=_source.band, in_float32=_source.in_float32)
 
 
 def price_error() -> str:
@@ -153,8 +156,8 @@ def _spans(record: Record) -> Iterator[dict[str, object]]:
             yield {"name": record.name, "ph": "X", "pid": 0, "tid": track, **times}
 
 
-def start_if_requested() -> None:
-    """Start the clocks if the environment variable `SWITCH` is set.
+def start_if_requested(*, records: bool = False) -> None:
+    """Start the clocks if the environment variable `SWITCH` is set; see `start`.
 
     Raises ValueError if its value is invalid.
     """
@@ -167,4 +170,4 @@ def start_if_requested() -> None:
             f"{SWITCH} is {value!r}; use 1 for an ideal host, or 'measured' to include the time "
             "that this process takes between operators."
         )
-    start(hosts[value])
+    start(hosts[value], records=records)

@@ -18,6 +18,7 @@ from hpu_magic.simulator import card_time
 from hpu_magic.simulator.cards.configuration import Configuration
 from hpu_magic.simulator.dry_run.owners import Owners
 from hpu_magic.simulator.dry_run.steps import Steps
+from hpu_magic.simulator.dry_run.timing import Timing
 
 _OWNERS_ARE_FOUND_IN = 2  # steps
 _PHASES = {
@@ -41,11 +42,16 @@ class Recorder:
         self._steps = steps
         self._owners = Owners(self._engine.reservation_of)
         self._before: tuple[int, ...] = (0, 0, 0)
-        self._clock = 0.0
-        self._step_seconds: float | None = None
+        self._optimizer = ""
+        self._timing: Timing | None = None
+        if card_time.is_on():
+            card_time.start_if_requested(records=True)
+            self._timing = Timing(native)
 
     def install(self) -> None:
         """Call this object before and after each optimizer step."""
+        if self._timing is not None:
+            self._timing.install()
         register_optimizer_step_pre_hook(self._before_step)
         register_optimizer_step_post_hook(self._after_step)
 
@@ -53,9 +59,14 @@ class Recorder:
         if self._steps.count < _OWNERS_ARE_FOUND_IN:
             self._owners.find([optimizer])
         self._engine.set_optimizing(True)
+        if self._timing is not None:
+            self._timing.labels.begin("optimizer")
+        self._optimizer = type(optimizer).__name__
 
     def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
         self._engine.set_optimizing(False)
+        if self._timing is not None:
+            self._timing.labels.end()
         if self._steps.count < _OWNERS_ARE_FOUND_IN:
             self._owners.find([optimizer])
         now = (*self._engine.reservation_totals(), self._engine.operations_digest())
@@ -64,15 +75,9 @@ class Recorder:
             (after - before) % 2**64 for after, before in zip(now, self._before, strict=True)
         )
         self._before = now
-        self._read_clock()
+        if self._timing is not None and self._steps.repeated is None:
+            self._timing.step_ended()
         self._steps.add((*work, self._in_use()))
-
-    def _read_clock(self) -> None:
-        """Measure the last step with the card's clock, if it is on."""
-        if card_time.is_on():
-            reading = card_time.read()
-            clock = max(reading.host, reading.card)
-            self._step_seconds, self._clock = clock - self._clock, clock
 
     def _in_use(self) -> int:
         return int(self._engine.memory_stats()["InUse"])
@@ -93,9 +98,9 @@ class Recorder:
             "memory_lines": _by_line((line, size) for _, line, _, size in reservations),
             "failure": self._failure(),
             "steps": self._steps.count,
+            "optimizer": self._optimizer,
             "cycle": self._steps.repeated,
-            "step_seconds": self._step_seconds,
-            "band": card_time.read().band if card_time.is_on() else None,
+            "time": self._timing and self._timing.described(self._steps.repeated),
             "graphs": counters["graph_compilation"]["count"],
             "torch": torch.__version__,
             **self._event_lines(),

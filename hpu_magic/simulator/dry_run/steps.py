@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-_LONGEST_CYCLE = 8
-_REPEATS = 3
+LONGEST_CYCLE = 8
+REPEATS = 3
 
 
 class RunEnded(BaseException):
@@ -41,7 +41,7 @@ class Steps:
             The requested number of steps is complete, or the steps repeat.
         """
         self.count += 1
-        self._works = [*self._works[1 - _LONGEST_CYCLE * _REPEATS :], work]
+        self._works = [*self._works[1 - LONGEST_CYCLE * REPEATS :], work]
         if self.repeated is None:
             self.repeated = self._cycle()
         complete = self.repeated is not None if self._most is None else self.count >= self._most
@@ -50,8 +50,8 @@ class Steps:
             raise RunEnded
 
     def _cycle(self) -> int | None:
-        for length in range(1, _LONGEST_CYCLE + 1):
-            last = self._works[-length * _REPEATS :]
-            if len(last) == length * _REPEATS and last == last[:length] * _REPEATS:
+        for length in range(1, LONGEST_CYCLE + 1):
+            last = self._works[-length * REPEATS :]
+            if len(last) == length * REPEATS and last == last[:length] * REPEATS:
                 return length
         return None

@@ -1,0 +1,117 @@
+"""Assigns the work of a step to phases and modules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+_FORWARD, _BACKWARD, _OTHER = "forward", "backward", "other"
+
+
+class Labels:
+    """The phase and the number of the module of each launch since the start of a step.
+
+    Parameters
+    ----------
+    launches
+        Returns how many operators and graphs have been launched.
+    """
+
+    def __init__(self, launches: Callable[[], int]) -> None:
+        self._launches = launches
+        self._first = 0  # launch of the step
+        self._marks: list[tuple[int, str, int]] = [(0, _OTHER, 0)]
+        self._phases: list[str] = []  # that contain other phases, such as a step of the optimizer
+        self._outside = _OTHER  # the phase outside all modules
+        self._running: list[int] = []
+        self._in_backward = 0
+        self._nodes: set[int] = set()  # sequence numbers of nodes that have a label
+
+    def install(self) -> None:
+        """Observe all backward passes."""
+        # `torch.autograd` has its own reference.
+        for module in (torch.autograd, torch.autograd.graph):
+            place: Any = module
+            original = place._engine_run_backward
+
+            def run(*args: Any, original: Any = original, **kwargs: Any) -> Any:
+                self._in_backward += 1
+                self._mark()
+                try:
+                    return original(*args, **kwargs)
+                finally:
+                    self._in_backward -= 1
+                    self._outside = _OTHER
+                    self._mark()
+
+            place._engine_run_backward = run
+
+    def enter(self, module: int) -> None:
+        """Record that the module with this number starts to run."""
+        self._running.append(module)
+        self._mark()
+
+    def leave(self) -> None:
+        """Record that the last module that was entered has ended."""
+        self._running.pop()
+        if not self._running and not self._in_backward and torch.is_grad_enabled():
+            self._outside = _FORWARD  # a loss function may follow
+        self._mark()
+
+    def creates(self, module: int, tensors: Iterable[torch.Tensor]) -> None:
+        """Record that a module has created tensors, so that their nodes are part of it."""
+        for tensor in tensors:
+            node = tensor.grad_fn
+            if node is None or (sequence := node._sequence_nr()) in self._nodes:
+                continue
+            self._nodes.add(sequence)
+            node.register_prehook(lambda _, module=module: self._mark(module))
+
+    @contextmanager
+    def during(self, phase: str) -> Iterator[None]:
+        """Assign all work to a phase."""
+        self.begin(phase)
+        try:
+            yield
+        finally:
+            self.end()
+
+    def begin(self, phase: str) -> None:
+        """Assign all work to a phase until `end` is called."""
+        self._phases.append(phase)
+        self._mark()
+
+    def end(self) -> None:
+        """End the phase that began last."""
+        self._phases.pop()
+        self._outside = _OTHER
+        self._mark()
+
+    def _mark(self, node_of: int = 0) -> None:
+        if self._phases:
+            phase, module = self._phases[-1], 0
+        elif self._in_backward:
+            # A module that runs in the backward pass recomputes its activations.
+            phase, module = _BACKWARD, self._running[-1] if self._running else node_of
+        elif self._running:
+            phase, module = _FORWARD, self._running[-1]
+        else:
+            phase, module = self._outside, 0
+        launched = self._launches()
+        if self._marks[-1][0] == launched:
+            self._marks.pop()
+        self._marks.append((launched, phase, module))
+
+    def take(self, count: int) -> Sequence[tuple[str, int]]:
+        """Return the phase and module of each of the last ``count`` launches, and start a step."""
+        found: list[tuple[str, int]] = []
+        ends = [first for first, _, _ in self._marks[1:]] + [self._first + count]
+        for (_, phase, module), end in zip(self._marks, ends, strict=True):
+            found += [(phase, module)] * max(0, end - self._first - len(found))
+        self._first += count
+        self._marks = [(self._first, *self._marks[-1][1:])]
+        self._nodes.clear()
+        return found

@@ -1,0 +1,112 @@
+"""Observes the modules that run, in both passes, and names them."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from hpu_magic.simulator.dry_run.labels import Labels
+from hpu_magic.simulator.dry_run.nests import tensors
+
+_Root = Callable[[nn.Module, Any, Any], None]
+
+
+class Modules:
+    """The modules that have run, each with a number and a path.
+
+    A path contains the class of the outermost module and the names of its submodules, such as
+    ``GPT.layers.3.mlp``.
+
+    Parameters
+    ----------
+    labels
+        Stores which module runs.
+    on_root
+        Called with each outermost module that runs, and its arguments.
+    """
+
+    def __init__(self, labels: Labels, on_root: _Root) -> None:
+        self._labels = labels
+        self._on_root = on_root
+        self._numbers: dict[int, tuple[weakref.ref[nn.Module], int]] = {}
+        self._running = threading.local()
+        self.paths = [""]
+        """The path of each number; 0 stands for code outside all modules."""
+        self.classes: dict[str, str] = {}
+        """The class name of each path."""
+
+    def install(self) -> None:
+        """Observe all calls of modules.
+
+        Hooks would change what ``torch.compile`` traces. It does not trace the calls themselves.
+        """
+        kind: Any = nn.Module
+        original = kind.__call__
+
+        @functools.wraps(original)
+        def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling():
+                return original(module, *args, **kwargs)
+            number = self._enter(module, args, kwargs)
+            try:
+                output = original(module, *args, **kwargs)
+                self._labels.creates(number, tensors(output))
+                return output
+            finally:
+                self._leave()
+
+        kind.__call__ = call
+
+    def _enter(self, module: nn.Module, args: Any, kwargs: Any) -> int:
+        running = self._stack()
+        parent = running[-1] if running else None
+        number = self._number_of(module, parent)
+        if parent is None:
+            self._on_root(module, args, kwargs)
+        else:
+            # In the backward pass, the parent continues where the module's inputs were created.
+            self._labels.creates(self._number_of(parent, None), tensors((args, kwargs)))
+        running.append(module)
+        self._labels.enter(number)
+        return number
+
+    def _leave(self) -> None:
+        self._labels.leave()
+        self._stack().pop()
+
+    def _stack(self) -> list[nn.Module]:
+        try:
+            running: list[nn.Module] = self._running.modules
+        except AttributeError:
+            running = self._running.modules = []
+        return running
+
+    def _number_of(self, module: nn.Module, parent: nn.Module | None) -> int:
+        known = self._numbers.get(id(module))
+        if known is not None and known[0]() is module:
+            return known[1]
+        path = self._path_of(module, parent)
+        number = len(self.paths)
+        self.paths.append(path)
+        self.classes[path] = type(module).__name__
+        self._numbers[id(module)] = weakref.ref(module), number
+        return number
+
+    def _path_of(self, module: nn.Module, parent: nn.Module | None) -> str:
+        if parent is not None:
+            names = (name for name, each in parent.named_modules() if each is module)
+            if name := next(names, ""):
+                return f"{self.paths[self._numbers[id(parent)][1]]}.{name}"
+        # torch.compile() wraps the module.
+        path = name = type(getattr(module, "_orig_mod", module)).__name__
+        others = 1
+        while path in self.classes:
+            others += 1
+            path = f"{name} ({others})"
+        return path

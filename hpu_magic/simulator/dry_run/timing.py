@@ -1,0 +1,164 @@
+"""Measures the steps of a dry run with the card's clock."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import defaultdict, deque
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from hpu_magic.simulator import card_time
+from hpu_magic.simulator.dry_run.batches import Batches, Count, ranks_of
+from hpu_magic.simulator.dry_run.labels import Labels
+from hpu_magic.simulator.dry_run.modules import Modules
+from hpu_magic.simulator.dry_run.steps import LONGEST_CYCLE, REPEATS
+
+_PLACES = {"optimizer": "the optimizer", "data": "copies from the host", "exchange": "collectives"}
+_ENGINES = ("matrix", "vector", "memory")
+_WAITING = "waiting"
+
+
+class _Times(defaultdict[Any, float]):
+    def __init__(self) -> None:
+        super().__init__(float)
+
+
+@dataclass(frozen=True)
+class _Step:
+    seconds: float
+    compilation: float
+    compiled: int
+    launches: int
+    matrix: float
+    phases: _Times
+    modules: _Times  # by path and limit
+    count: Count
+    here: float  # seconds on this machine
+
+
+class Timing:
+    """The last steps of a script, or the entire run of a script without steps."""
+
+    def __init__(self, native: Any) -> None:
+        self._engine = native
+        self.labels = Labels(lambda: native.read_clock()["launches"])
+        self._batches = Batches(self.labels)
+        self._modules = Modules(self.labels, self._batches.root_runs)
+        self._steps: deque[_Step] = deque(maxlen=LONGEST_CYCLE * REPEATS)
+        self._before = card_time.read()
+        self._began = time.perf_counter()
+        self._compiled = 0
+        # A graph of lazy mode contains several phases.
+        self._has_phases = os.environ.get("PT_HPU_LAZY_MODE") != "1"
+
+    def install(self) -> None:
+        """Start to observe modules, loaders and backward passes."""
+        self.labels.install()
+        self._modules.install()
+        self._batches.install()
+
+    def step_ended(self) -> None:
+        """Measure the time since the end of the last step."""
+        now, before = card_time.read(), self._before
+        moment = time.perf_counter()
+        compiled = self._engine.counters()["graph_compilation"]["count"]
+        phases, modules = self._times(card_time.take_records())
+        step = _Step(
+            _end(now) - _end(before),
+            now.compilation - before.compilation,
+            compiled - self._compiled,
+            now.launches - before.launches,
+            now.busy["matrix"] - before.busy["matrix"],
+            phases,
+            modules,
+            self._batches.take(),
+            moment - self._began,
+        )
+        self._before, self._began, self._compiled = now, moment, compiled
+        self._steps.append(step)
+
+    def _times(self, records: list[card_time.Record]) -> tuple[_Times, _Times]:
+        """Return the time of each phase, and of each module by its limit."""
+        phases, modules = _Times(), _Times()
+        end = self._before.card
+        for record, (phase, number) in zip(records, self.labels.take(len(records)), strict=True):
+            if phase in ("forward", "other") and record.parts["links"]:
+                phase, number = "data", 0  # a copy from the host
+            path = _PLACES.get(phase, self._modules.paths[number])
+            limits = {**_limits(record), _WAITING: max(0.0, record.start - end)}
+            for limit, seconds in limits.items():
+                phases[phase] += seconds
+                modules[path, limit] += seconds
+            end = record.start + record.seconds
+        return phases, modules
+
+    def described(self, cycle: int | None) -> dict[str, Any]:
+        """Return the mean of the steps that repeat, or else the last step, in types of JSON."""
+        has_steps = bool(self._steps)
+        if not has_steps:
+            self.step_ended()
+        steps = list(self._steps)[-REPEATS * cycle :] if cycle else [self._steps[-1]]
+        reading = card_time.read()
+
+        def mean(values: Iterable[float]) -> float:
+            return sum(values) / len(steps)
+
+        def means(each: Iterable[_Times]) -> dict[Any, float]:
+            total = _Times()
+            for times in each:
+                for key, seconds in times.items():
+                    total[key] += seconds / len(steps)
+            return {key: seconds for key, seconds in total.items() if seconds}
+
+        modules = means(step.modules for step in steps)
+        limits = _Times()
+        for (_, limit), seconds in modules.items():
+            limits[limit] += seconds
+        return {
+            "whole_run": not has_steps,
+            "seconds": mean(step.seconds for step in steps),
+            "band": reading.band,
+            "phases": means(step.phases for step in steps) if self._has_phases else {},
+            "modules": [[*key, each] for key, each in modules.items()] if self._has_phases else [],
+            "classes": self._modules.classes,
+            "limits": limits,
+            "matrix": mean(step.matrix for step in steps),
+            "in_float32": reading.in_float32,
+            "launches": mean(step.launches for step in steps),
+            "compilation": reading.compilation,
+            "recompilation": mean(step.compilation for step in steps),
+            "recompiled": steps[-1].compiled,
+            "host_is_measured": os.environ.get(card_time.SWITCH) == "measured",
+            "here": mean(step.here for step in steps),
+            "unpriced": reading.unpriced,
+            "data": self._data([asdict(step.count) for step in steps]),
+        }
+
+    def _data(self, counts: list[dict[str, Any]]) -> dict[str, Any]:
+        ranks, ranks_are_known = ranks_of(self._batches.loader)
+        names = ("samples", "tokens", "batches", "waited")
+        return {
+            **{name: sum(each[name] for each in counts) / len(counts) for name in names},
+            "source": counts[-1]["source"],
+            "ranks": ranks,
+            "ranks_are_known": ranks_are_known,
+            "loader": self._batches.described_loader(),
+        }
+
+
+def _limits(record: card_time.Record) -> dict[str, float]:
+    """Return the time of work by its limit; the slowest engine limits all engines.
+
+    Operators of a graph run in parallel, so the graph takes less time than their sum.
+    """
+    parts = record.parts
+    slowest = max(_ENGINES, key=parts.__getitem__)
+    found = {slowest: parts[slowest], "links": parts["links"], "launches": parts["launch"]}
+    total = sum(found.values())
+    return {name: seconds * record.seconds / total for name, seconds in found.items() if total}
+
+
+def _end(reading: card_time.Reading) -> float:
+    return max(reading.host, reading.card)

@@ -1,0 +1,216 @@
+"""The time of a step in a dry run: phases, modules, throughput and advice."""
+
+import json
+import re
+import textwrap
+
+import pytest
+
+from hpu_magic.dry_runs.picture import picture
+from hpu_magic.dry_runs.run import Request, dry_run
+
+MODEL = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.wide = nn.Linear(2048, 2048, bias=False)
+        self.layers = nn.Sequential(nn.Linear(2048, 64, bias=False), nn.ReLU())
+
+    def forward(self, x):
+        return self.layers(self.wide(x))
+"""
+
+LOOP = (
+    MODEL
+    + """
+model = Net().to("hpu", torch.bfloat16)
+optimizer = torch.optim.AdamW(model.parameters())
+for step in range(20):
+    x = torch.ones(512, 2048, dtype=torch.bfloat16).to("hpu")
+    model(x).square().mean().backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+)
+
+COMPILED = LOOP.replace("for step", 'model = torch.compile(model, backend="hpu_backend")\nfor step')
+
+MARKED = f"{LOOP}    torch.hpu.synchronize()\n"
+LAZY = (("PT_HPU_LAZY_MODE", "1"),)
+
+LOADED = """
+import os, time, torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+class Text(Dataset):
+    def __len__(self):
+        return 400
+    def __getitem__(self, index):
+        time.sleep(float(os.environ.get("SLOW", "0")))
+        return {"input_ids": torch.zeros(32, dtype=torch.long), "label": 1}
+
+model = nn.Embedding(100, 8, device="hpu")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for batch in DataLoader(Text(), batch_size=4):
+    model(batch["input_ids"].to("hpu")).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.fixture(scope="module")
+def timed(tmp_path_factory):
+    """Run code dry with the card's clock, and return the result; equal runs are not repeated."""
+    results = {}
+
+    def run(code, environment=(), **options):
+        key = code, environment, *options.items()
+        if key not in results:
+            script = tmp_path_factory.mktemp("script") / "train.py"
+            script.write_text(textwrap.dedent(code))
+            with pytest.MonkeyPatch.context() as patch:
+                for name, value in environment:
+                    patch.setenv(name, value)
+                results[key] = dry_run(Request(str(script), **{"time": True, **options}))
+        return results[key]
+
+    return run
+
+
+def parts(time):
+    """Return the seconds of each module by path."""
+    return {path: module.seconds for path, module in time.modules.walk()}
+
+
+def test_phases_and_modules_add_up_to_the_step(timed):
+    time = timed(LOOP).time
+    assert set(time.phases) == {"data", "forward", "backward", "optimizer", "other"}
+    for total in (time.phases.values(), time.limits.values()):
+        assert sum(total) == pytest.approx(time.seconds, rel=0.02)
+    assert time.modules.seconds == pytest.approx(time.seconds, rel=0.02)
+    assert time.phases["data"] >= 512 * 2048 * 2 / 32e9
+    assert time.phases["backward"] > time.phases["forward"]
+
+
+def test_time_of_a_module_includes_its_backward_pass(timed):
+    forward = parts(timed(MODEL + _forward("Net()")).time)
+    both = parts(timed(LOOP).time)
+    assert both["Net.wide"] > 1.6 * forward["Net.wide"] > 0
+    assert both["Net"] >= both["Net.layers"] >= both["Net.layers.0"] > both["Net.layers.1"] > 0
+    assert "slowest: Net.wide" in str(timed(LOOP))
+
+
+def _forward(model):
+    return f"""
+model = {model}.to("hpu", torch.bfloat16)
+with torch.no_grad():
+    model(torch.ones(512, 2048, dtype=torch.bfloat16, device="hpu"))
+"""
+
+
+def test_script_without_optimizer_has_the_time_of_the_run(timed):
+    result = timed(MODEL + _forward("Net()"))
+    assert result.time.whole_run
+    assert result.step_seconds is None
+    assert "time of the run" in str(result)
+
+
+def test_share_of_the_peak(timed):
+    time = timed(LOOP, card="gaudi2").time
+    # The first layer needs no gradient of its input.
+    flops = 2 * 512 * (2 * 2048 * 2048 + 3 * 2048 * 64)
+    assert time.share_of_peak == pytest.approx(flops / 432e12 / time.seconds, rel=0.15)
+
+
+def test_samples_and_tokens_of_a_loader(timed):
+    result = timed(LOADED)
+    time = result.time
+    assert (time.data.samples, time.data.tokens, time.data.batches) == (4, 128, 1)
+    assert time.samples_per_second == pytest.approx(4 / time.seconds)
+    assert "4 per step, from the batch size of the DataLoader" in str(result)
+    assert time.epoch_steps == 100
+    assert "an epoch (100 steps)" in str(result)
+
+
+def test_samples_of_a_script_without_loader(timed):
+    result = timed(LOOP)
+    assert (result.time.data.samples, result.time.data.tokens) == (512, 0)
+    assert "512 per step, from the leading dimension of the inputs of Net" in str(result)
+
+
+def test_slow_loader_is_reported_with_advice(timed):
+    result = timed(LOADED, (("SLOW", "0.02"),))
+    assert result.time.data.waited >= 4 * 0.02
+    titles = [each.title for each in result.advice]
+    assert "Load batches in worker processes, in pinned memory" in titles
+    assert "num_workers=4" in str(result)
+
+
+def test_launches_limit_small_models(timed):
+    result = timed(LOADED)
+    assert max(result.time.limits, key=result.time.limits.get) in ("launches", "waiting")
+    [compiled] = [each for each in result.advice if each.title == "Compile the model"]
+    assert compiled.gain.factor > 1.2
+    assert 'backend="hpu_backend"' in str(result)
+
+
+def test_float32_matrices_limit_the_step(timed):
+    code = LOOP.replace('dtype=torch.bfloat16).to("hpu")', 'device="hpu")')
+    result = timed(code.replace("torch.bfloat16", "torch.float32").replace("512", "16384"))
+    assert result.time.in_float32
+    assert max(result.time.limits, key=result.time.limits.get) == "matrix"
+    assert "Use mixed precision with bfloat16" in [each.title for each in result.advice]
+
+
+@pytest.mark.parametrize(
+    ("code", "environment"),
+    [(LOOP, ()), (MARKED, LAZY), (COMPILED, ())],
+    ids=["eager", "lazy", "compile"],
+)
+def test_measuring_time_changes_neither_memory_nor_graphs(timed, code, environment):
+    with_time, without = timed(code, environment), timed(code, environment, time=False)
+    assert without.time is None
+    names = ("peak", "graphs", "steps", "composition", "host_reads")
+    found = [[getattr(result, name) for name in names] for result in (with_time, without)]
+    assert found[0] == found[1]
+    assert (with_time.graphs > 0) == (code != LOOP)
+
+
+def test_compiled_code_has_phases(timed):
+    time = timed(COMPILED).time
+    assert time.phases["backward"] > time.phases["forward"] > 0
+    assert parts(time)["Net"] > 0
+
+
+def test_graphs_of_lazy_mode_have_no_phases(timed):
+    result = timed(MARKED, LAZY)
+    assert result.time.phases == {}
+    assert result.time.samples_per_second > 0
+    assert "limited by" in str(result)
+    assert "slowest" not in str(result)
+
+
+def test_result_with_time_is_serializable(timed):
+    found = json.loads(json.dumps(timed(LOOP).to_dict()))
+    assert found["time"]["data"]["samples"] == 512
+    assert found["time"]["phases"]["forward"] > 0
+
+
+def test_picture_shows_memory_and_phases(timed):
+    html = timed(LOOP)._repr_html_()
+    for label in ("optimizer state: 16.5 MiB", "memory of a card at the peak", "forward: "):
+        assert label in html
+    assert html.count("<svg") == 1
+    assert "By module (estimate)" in html
+
+
+def test_picture_of_a_full_card_marks_its_limit():
+    image = picture({"parameters": 60}, limit=80, needed=100, phases=None)
+    rectangles = [float(width) for width in re.findall(r'width="([\d.]+)"', image)]
+    assert 0.6 * 760 in rectangles
+    assert 'x1="607.0"' in image
+    assert "time of" not in image
