@@ -25,7 +25,7 @@ c10::Scalar as_dtype(Number value, at::ScalarType dtype) {
   return static_cast<double>(value);
 }
 
-/// Returns whether a path is `wanted`, or ends with it.
+/// Returns whether a path equals `wanted` or ends with it.
 bool names(const std::string& wanted, const std::string& path) {
   if (wanted.size() >= path.size()) {
     return wanted == path;

@@ -25,7 +25,7 @@ bool assumed(const at::Tensor& tensor);
 /// assumption's `value` for integers and Booleans.
 c10::Scalar value_of(const at::Tensor& tensor);
 
-/// Counts that `operation` reads an assumed tensor, and returns its stand-in or the value that the
+/// Counts a read of an assumed tensor by `operation`. Returns its stand-in, or the value that the
 /// user supplied for the current line.
 c10::Scalar read(const at::Tensor& tensor, const std::string& operation);
 

@@ -16,7 +16,8 @@ namespace {
 
 using Host = std::chrono::steady_clock;
 
-// The maximum number of prices. Programs with more signatures look up prices again.
+// The maximum number of stored prices. If there are more, all prices are deleted and requested
+// again.
 constexpr size_t kMostPrices = 1 << 18;
 
 struct Entry {

@@ -85,7 +85,7 @@ struct Announcements::Rank {
   Response response;
 };
 
-static_assert(std::atomic<uint64_t>::is_always_lock_free, "other processes cannot use our locks");
+static_assert(std::atomic<uint64_t>::is_always_lock_free, "shared memory needs lock-free atomics");
 
 Announcements::Announcements(int file, int rank, int size) : rank_(rank), size_(size) {
   if (file >= 0) {

@@ -51,7 +51,7 @@ Geometry contiguous(std::vector<int64_t> sizes, at::ScalarType dtype) {
       c10::scalarTypeToTypeMeta(dtype)};
 }
 
-/// Replaces each mask among the indices by the indices of as many elements as it selects.
+/// Replaces each mask among the indices with as many indices as it is assumed to select.
 Inference assume_index(const c10::OperatorHandle& op, Stack arguments) {
   c10::List<std::optional<at::Tensor>> indices;
   for (const std::optional<at::Tensor>& index : arguments[1].toOptionalTensorVector()) {

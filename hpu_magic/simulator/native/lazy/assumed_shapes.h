@@ -1,4 +1,4 @@
-// Sizes of results that depend on values, in a dry run.
+// Result sizes that depend on values, in a dry run.
 #pragma once
 
 #include "lazy/inference.h"

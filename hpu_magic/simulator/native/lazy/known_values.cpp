@@ -31,14 +31,15 @@ bool is_copy(std::string_view name) {
   return name == "aten::copy_";
 }
 
-/// Returns whether an operator draws values other than integers. Dropout masks are not computed.
+/// Returns whether an operator draws random numbers other than integers. Dropout masks are not
+/// computed.
 bool draws_reals(const c10::FunctionSchema& schema) {
   return schema.name().find("bernoulli") != std::string::npos ||
       (schema.name() != "aten::random_" && schema.name() != "aten::randperm" &&
        std::any_of(schema.arguments().begin(), schema.arguments().end(), is_generator));
 }
 
-/// Returns whether a call can use an operand.
+/// Returns whether a call that is computed can read or write this operand.
 bool usable(const at::Tensor& tensor, bool filled, bool overwritten) {
   if (!on_device(tensor)) {
     return true;

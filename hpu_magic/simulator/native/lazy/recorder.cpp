@@ -229,7 +229,7 @@ prices::Handles handles_of(const std::vector<Node>& nodes) {
   return handles;
 }
 
-/// Launches the operators that were recorded as these nodes on the clock.
+/// Launches the recorded operators of these nodes on the clock.
 void launch(const std::vector<Node>& nodes) {
   const prices::Sequence recorded = prices::take_collected();
   if (recorded.empty()) {

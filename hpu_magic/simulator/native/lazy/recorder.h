@@ -13,7 +13,7 @@ namespace hpu {
 
 namespace recorder {
 
-/// The reason why recorded work must run now. A capture allows only `mark_step`.
+/// Why recorded work must run now. A capture allows only `mark_step`.
 enum class Cause { mark_step, host_read, host_write, fallback, data_dependent_shape };
 
 /// Locks the recorder and, in lazy mode, all device memory: no other thread can record, run,

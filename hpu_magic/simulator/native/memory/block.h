@@ -26,8 +26,7 @@ void free_block(void* block);
 /// Returns the block of a device storage, or null for a storage on another device.
 Block* block_of(const c10::Storage& storage);
 
-/// Returns the reason why a block does not contain the expected values, or null if it contains
-/// them.
+/// Returns why a block does not contain the expected values, or null if it contains them.
 std::shared_ptr<const std::string>& failure_of(Block& block);
 
 /// Returns whether the card stores a storage's elements at half their size. The storage's allocator

@@ -104,8 +104,8 @@ void place(const at::Tensor& result, const at::Tensor& output);
 // A failed storage does not contain valid values, because the operation that should have written
 // them failed.
 
-/// Returns the reason why a storage does not contain the expected values, or null if it contains
-/// them. Every use of a failed storage raises an error with this reason.
+/// Returns why a storage does not contain the expected values, or null if it contains them. Every
+/// use of a failed storage raises an error with this reason.
 std::shared_ptr<const std::string> failure_of(const c10::Storage& storage);
 
 /// Makes every later use of a tensor's storage raise an error with the message `why`.

@@ -82,7 +82,7 @@ TORCH_LIBRARY_IMPL(aten, HPU, library) {
   }
   // PyTorch's own kernel accepts only some devices.
   library.impl("mode.values", torch::CppFunction::makeFromBoxedFunction<&run_boxed>());
-  // PyTorch's own kernels accept only an output of the operands' dtype.
+  // PyTorch's own kernels require an output with the operands' dtype.
   for (const char* name : {"mv.out", "dot.out"}) {
     library.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_boxed>());
   }

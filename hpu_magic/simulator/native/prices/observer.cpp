@@ -90,8 +90,9 @@ const Traits& traits_of(const at::RecordFunction& function) {
   return name ? known.emplace(function.name(), traits_of(*name)).first->second : none;
 }
 
-/// Returns whether a tensor belongs to a trace or a transform. Its operators call the operators that
-/// are observed. A trace may record that its size was read, so the size must not be read.
+/// Returns whether a tensor belongs to a trace or a transform. The operators on such a tensor call
+/// other operators, which are observed instead. A trace may record that its size was read, so the
+/// size must not be read.
 bool is_wrapper(const at::Tensor& tensor) {
   constexpr c10::DispatchKeySet kWrappers{
       c10::DispatchKey::Python, c10::DispatchKey::Functionalize,

@@ -1,5 +1,5 @@
 // Matmuls of 16-bit operands with a float32 `out`. A card writes its float32 sums to it, without
-// rounding them to 16 bits. PyTorch's kernels accept only an output of the operands' dtype.
+// rounding them to 16 bits. PyTorch's kernels require an output with the operands' dtype.
 #include "custom/define.h"
 
 #include <ATen/Operators.h>

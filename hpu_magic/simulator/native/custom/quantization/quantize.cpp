@@ -74,7 +74,7 @@ void return_result(const c10::OperatorHandle& op, torch::jit::Stack* stack, at::
   torch::jit::push(*stack, std::move(result));
 }
 
-/// Implements all overloads of quantize_per_tensor, and quantize_per_channel.
+/// Implements quantize_per_channel and all overloads of quantize_per_tensor.
 void quantize(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
   const Arguments of(op, *stack);
   const at::Tensor input = of["input"].toTensor();
@@ -97,7 +97,7 @@ void quantize(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::St
   return_result(op, stack, result);
 }
 
-/// Implements all overloads of dequantize_per_tensor, and dequantize_per_channel.
+/// Implements dequantize_per_channel and all overloads of dequantize_per_tensor.
 void dequantize(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
   const Arguments of(op, *stack);
   const at::Tensor input = of["input"].toTensor();
