@@ -3,11 +3,13 @@
 import json
 import re
 import textwrap
+from types import SimpleNamespace
 
 import pytest
 
 from hpu_magic.dry_runs.picture import picture
 from hpu_magic.dry_runs.run import Request, dry_run
+from hpu_magic.simulator.dry_run.transfers import Transfers
 
 MODEL = """
 import torch
@@ -214,3 +216,10 @@ def test_picture_of_a_full_card_marks_its_limit():
     assert 0.6 * 760 in rectangles
     assert 'x1="607.0"' in image
     assert "time of" not in image
+
+
+def test_time_with_collectives_is_counted_once():
+    records = [SimpleNamespace(start=start, seconds=2.0) for start in (1.0, 2.0, 6.0)]
+    transfers = Transfers(records)  # from 1 to 4, and from 6 to 8
+    intervals = [(0, 10), (0, 1), (3, 7), (4, 6), (7, 7.5), (8, 9)]
+    assert [transfers.during(*each) for each in intervals] == [5, 0, 2, 0, 0.5, 0]

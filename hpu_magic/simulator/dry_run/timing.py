@@ -14,6 +14,7 @@ from hpu_magic.simulator.dry_run.batches import Batches, Count, ranks_of
 from hpu_magic.simulator.dry_run.labels import Labels
 from hpu_magic.simulator.dry_run.modules import Modules
 from hpu_magic.simulator.dry_run.steps import LONGEST_CYCLE, REPEATS
+from hpu_magic.simulator.dry_run.transfers import Transfers, is_transfer
 
 _PLACES = {"optimizer": "the optimizer", "data": "copies from the host", "exchange": "collectives"}
 _ENGINES = ("matrix", "vector", "memory")
@@ -64,7 +65,7 @@ class Timing:
         now, before = card_time.read(), self._before
         moment = time.perf_counter()
         compiled = self._engine.counters()["graph_compilation"]["count"]
-        phases, modules = self._times(card_time.take_records())
+        phases, modules = self._times(card_time.take_records(), now.card)
         step = _Step(
             _end(now) - _end(before),
             now.compilation - before.compilation,
@@ -79,19 +80,34 @@ class Timing:
         self._before, self._began, self._compiled = now, moment, compiled
         self._steps.append(step)
 
-    def _times(self, records: list[card_time.Record]) -> tuple[_Times, _Times]:
-        """Return the time of each phase, and of each module by its limit."""
+    def _times(self, records: list[card_time.Record], last: float) -> tuple[_Times, _Times]:
+        """Return the time of each phase, and of each module by its limit.
+
+        ``last`` is the time at which the step ended. Collectives run in parallel to other work. The
+        card waits for them in the gaps between other records.
+        """
         phases, modules = _Times(), _Times()
+        transfers = Transfers(filter(is_transfer, records))
+        work = [record for record in records if not is_transfer(record)]
         end = self._before.card
-        for record, (phase, number) in zip(records, self.labels.take(len(records)), strict=True):
-            if phase in ("forward", "other") and record.parts["links"]:
-                phase, number = "data", 0  # a copy from the host
-            path = _PLACES.get(phase, self._modules.paths[number])
-            limits = {**_limits(record), _WAITING: max(0.0, record.start - end)}
+
+        def add(phase: str, number: int, limits: dict[str, float]) -> None:
             for limit, seconds in limits.items():
                 phases[phase] += seconds
-                modules[path, limit] += seconds
+                modules[_PLACES.get(phase, self._modules.paths[number]), limit] += seconds
+
+        def wait(phase: str, number: int, until: float) -> None:
+            exchange = transfers.during(end, until)
+            add("exchange", 0, {"links": exchange})
+            add(phase, number, {_WAITING: max(0.0, until - end - exchange)})
+
+        for record, (phase, number) in zip(work, self.labels.take(len(work)), strict=True):
+            if phase in ("forward", "other") and record.parts["links"]:
+                phase, number = "data", 0  # a copy from the host
+            wait(phase, number, record.start)
+            add(phase, number, _limits(record))
             end = record.start + record.seconds
+        wait("other", 0, last)
         return phases, modules
 
     def described(self, cycle: int | None) -> dict[str, Any]:

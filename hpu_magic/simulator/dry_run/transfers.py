@@ -1,0 +1,36 @@
+"""The time that a card spends on collectives."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+
+from hpu_magic.simulator.card_time import Record
+
+
+def is_transfer(record: Record) -> bool:
+    """Return whether a record is a collective; operators have a namespace."""
+    return "::" not in record.name and not record.name.startswith("graph of ")
+
+
+class Transfers:
+    """The times at which collectives use the links."""
+
+    def __init__(self, records: Iterable[Record]) -> None:
+        self._starts: list[float] = []
+        self._ends: list[float] = []
+        for start, end in sorted((each.start, each.start + each.seconds) for each in records):
+            if self._ends and start <= self._ends[-1]:
+                self._ends[-1] = max(self._ends[-1], end)
+            else:
+                self._starts.append(start)
+                self._ends.append(end)
+
+    def during(self, start: float, end: float) -> float:
+        """Return how many seconds of an interval collectives use the links."""
+        total = 0.0
+        for each in range(bisect_right(self._ends, start), len(self._starts)):
+            if self._starts[each] >= end:
+                break
+            total += min(end, self._ends[each]) - max(start, self._starts[each])
+        return total
