@@ -71,7 +71,8 @@ def dry_run(request: Request, *, output: Any = None) -> DryRun:
     Raises
     ------
     HPUError
-        The script does not exist, an option is invalid, or the process ended without a result.
+        The script does not exist, an option or environment variable is invalid, or the process
+        ended without a result.
     """
     _check(request)
     with tempfile.TemporaryDirectory(prefix="hpu_magic_dry_run_") as folder:
@@ -88,6 +89,8 @@ def dry_run(request: Request, *, output: Any = None) -> DryRun:
         if not record.exists():
             raise HPUError(_unfinished(request.script, status))
         found = json.loads(record.read_text())
+        if "refusal" in found:
+            raise HPUError(found["refusal"])
         return DryRun.from_record(request.script, status, request.cards, found)
 
 

@@ -8,6 +8,7 @@ import sys
 
 from hpu_magic import units
 from hpu_magic.simulator.cards import Configuration, hl_smi
+from hpu_magic.simulator.cards.configuration import card_time_host
 from hpu_magic.simulator.finder import install_finder, vendor_package
 
 SWITCH = "HPU_MAGIC_SIMULATOR"
@@ -71,6 +72,7 @@ def activate(*, announce: bool = True) -> None:
             "replaces it; to use the simulator, create an environment without it."
         )
     Configuration.from_environment()
+    card_time_host()
     install_finder()
     hl_smi.offer()
     if announce and not _requested:

@@ -14,7 +14,10 @@ from hpu_magic.simulator.finder import vendor_package
 
 
 def autoload() -> None:
-    """Load the engine if the simulator is requested; otherwise do nothing."""
+    """Load the engine if the simulator is requested; otherwise do nothing.
+
+    The process ends if an environment variable has an invalid value.
+    """
     if not is_requested():
         return
     if real := vendor_package():
@@ -23,5 +26,8 @@ def autoload() -> None:
             file=sys.stderr,
         )
         return
-    activate()
+    try:
+        activate()
+    except ValueError as invalid:  # PyTorch would raise another error, which hides the reason
+        sys.exit(f"hpu_magic: {invalid}")
     importlib.import_module("habana_frameworks.torch")

@@ -8,7 +8,6 @@ times, come from `hpu_magic.CARD_TIME_PRICES`, which is imported when the clock 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
@@ -17,12 +16,8 @@ from typing import Any, Protocol
 
 import hpu_magic
 from hpu_magic.simulator import engine
-from hpu_magic.simulator.cards.configuration import Configuration
+from hpu_magic.simulator.cards.configuration import HOSTS, Configuration, card_time_host
 
-SWITCH = "HPU_MAGIC_CARD_TIME"
-HOSTS = ("ideal", "measured")
-"""How the host's clock advances: only by the time to launch work, or also by the time that this
-process takes between operators, for example to load data."""
 _MOST_RECORDS = 1_000_000
 
 _source: _Source | None = None
@@ -108,7 +103,9 @@ def is_on() -> bool:
 def read() -> Reading:
     """Return the state of the clocks. Raises RuntimeError if they were never started."""
     if _source is None:
-        raise RuntimeError(f"The card's clock was not started; set {SWITCH}=1, or call start().")
+        raise RuntimeError(
+            "The card's clock was not started; set HPU_MAGIC_CARD_TIME=1, or call start()."
+        )
     fields = engine.load().read_clock()
     fields.pop("lost")
     return Reading(**fields, band=_source.band, in_float32=_source.in_float32)
@@ -157,17 +154,9 @@ def _spans(record: Record) -> Iterator[dict[str, object]]:
 
 
 def start_if_requested(*, records: bool = False) -> None:
-    """Start the clocks if the environment variable `SWITCH` is set; see `start`.
+    """Start the clocks if ``HPU_MAGIC_CARD_TIME`` is set; see `start`.
 
     Raises ValueError if its value is invalid.
     """
-    value = os.environ.get(SWITCH, "").strip().lower()
-    if value in ("", "0"):
-        return
-    hosts = {"1": "ideal", **{each: each for each in HOSTS}}
-    if value not in hosts:
-        raise ValueError(
-            f"{SWITCH} is {value!r}; use 1 for an ideal host, or 'measured' to include the time "
-            "that this process takes between operators."
-        )
-    start(hosts[value], records=records)
+    if host := card_time_host():
+        start(host, records=records)

@@ -215,6 +215,16 @@ def test_one_rank_represents_all(dry):
     assert "Rank 0 ran and represents all 64 ranks." in str(result)
 
 
+@pytest.mark.parametrize(
+    ("variable", "value"), [("HPU_MAGIC_CARD_TIME", "yes"), ("HPU_MAGIC_MEMORY", "much")]
+)
+def test_invalid_variable_is_reported_in_one_sentence(dry, monkeypatch, variable, value, capfd):
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(HPUError, match=f"^{variable}='{value}' is not"):
+        dry("")
+    assert capfd.readouterr().err == ""
+
+
 def test_time_of_a_step_equals_the_card_time_on_the_simulator(dry, script, monkeypatch):
     code = """
     import torch

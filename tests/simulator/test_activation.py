@@ -156,10 +156,34 @@ def test_missing_script_and_invalid_setting_are_reported_in_one_sentence(tmp_pat
     assert "file 'nothing.py' does not exist" in missing.stderr
     program = tmp_path / "empty.py"
     program.write_text("")
-    wrong = run_module(str(program), HPU_MAGIC_CARDS="9")
-    assert wrong.returncode == 2
-    assert "HPU_MAGIC_CARDS='9'" in wrong.stderr
-    assert "Traceback" not in missing.stderr + wrong.stderr
+    assert "Traceback" not in missing.stderr
+    for variable, value in (("HPU_MAGIC_CARDS", "9"), ("HPU_MAGIC_CARD_TIME", "yes")):
+        wrong = run_module(str(program), **{variable: value})
+        assert wrong.returncode == 2
+        assert f"{variable}={value!r}" in wrong.stderr
+        assert "Traceback" not in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("HPU_MAGIC_CARD", "gaudi9"),
+        ("HPU_MAGIC_CARDS", "9"),
+        ("HPU_MAGIC_MEMORY", "much"),
+        ("HPU_MAGIC_CARD_TIME", "yes"),
+    ],
+)
+def test_invalid_variable_ends_a_script_with_one_sentence(variable, value):
+    done = subprocess.run(
+        [sys.executable, "-c", "import torch"],
+        env={**os.environ, "HPU_MAGIC_SIMULATOR": "1", variable: value},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"hpu_magic: {variable}={value!r} is not")
+    assert done.stderr.count("\n") == 1
 
 
 def test_first_tensor_acquires_the_card(forked_script, needs):

@@ -11,6 +11,10 @@ from enum import IntEnum
 MOST_CARDS = 8
 """The maximum number of cards, equal to the number of cards in the vendor's machines."""
 
+HOSTS = ("ideal", "measured")
+"""How the host's clock advances: only by the time to launch work, or also by the time that this
+process takes between operators, for example to load data."""
+
 GIB = 1 << 30
 _UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
 _SIZE = re.compile(r"([0-9]{1,19})(?:\.([0-9]{1,9}))?\s*([KMGT]iB|B|)", re.IGNORECASE)
@@ -63,6 +67,26 @@ class Configuration:
         memory = environ.get("HPU_MAGIC_MEMORY")
         capacity = _NOMINAL_MEMORY[generation] if memory is None else _bytes(memory)
         return cls(generation.name, count, capacity)
+
+
+def card_time_host(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Return the host, one of `HOSTS`, that ``HPU_MAGIC_CARD_TIME`` selects, or None if it is off.
+
+    Raises
+    ------
+    ValueError
+        The value is invalid.
+    """
+    value = environ.get("HPU_MAGIC_CARD_TIME", "").strip().lower()
+    if value in ("", "0"):
+        return None
+    hosts = {"1": "ideal", **{each: each for each in HOSTS}}
+    if value not in hosts:
+        raise ValueError(
+            f"HPU_MAGIC_CARD_TIME={value!r} is not valid; use 1 for an ideal host, or 'measured' "
+            "to include the time that this process takes between operators."
+        )
+    return hosts[value]
 
 
 def _generation(text: str) -> DeviceType:

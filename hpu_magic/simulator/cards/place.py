@@ -32,7 +32,12 @@ def directory() -> Path:
         ``HPU_MAGIC_CARDS_DIR`` is unusable, or it is not set and no other directory is usable.
     """
     if chosen := os.environ.get("HPU_MAGIC_CARDS_DIR"):
-        Path(chosen).mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            Path(chosen).mkdir(mode=0o700, parents=True, exist_ok=True)
+        except FileExistsError:
+            pass  # not a directory
+        except OSError as failed:
+            raise _unusable(chosen, f"cannot be created ({failed.strerror})") from None
         _check(Path(chosen))
         return Path(chosen)
     if made := private_folder.made():
@@ -56,7 +61,11 @@ def _check(chosen: Path) -> None:
         problem = f"belongs to user {status.st_uid}, not to you ({os.geteuid()})"
     else:
         return
-    raise RuntimeError(
+    raise _unusable(chosen, problem)
+
+
+def _unusable(chosen: str | Path, problem: str) -> RuntimeError:
+    return RuntimeError(
         f"The simulated cards cannot be stored in {chosen}, which {problem}; "
         "remove it or set HPU_MAGIC_CARDS_DIR to your own directory."
     )

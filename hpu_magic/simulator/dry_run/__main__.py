@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hpu_magic.simulator.activation import SWITCH, activate
-from hpu_magic.simulator.dry_run.start import finish
+from hpu_magic.simulator.dry_run.start import finish, refuse
 from hpu_magic.simulator.dry_run.steps import RunEnded
 
 
@@ -23,7 +23,7 @@ def main() -> None:
     try:
         activate(announce=False)
     except (RuntimeError, ValueError) as refused:
-        print(f"hpu-magic: {refused}", file=sys.stderr)
+        refuse(str(refused))
         sys.exit(2)
     os.environ[SWITCH] = "1"
     status, ended = _run(script, arguments)

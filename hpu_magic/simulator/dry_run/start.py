@@ -64,6 +64,11 @@ def start(native: Any) -> None:
     _record = recorder.record
 
 
+def refuse(why: str) -> None:
+    """Record why no script can run in this process."""
+    Path(Options.from_environment().record).write_text(json.dumps({"refusal": why}))
+
+
 def finish(ended: dict[str, Any]) -> None:
     """Write the record of a script; `ended` describes how it ended."""
     if _record is None and ended["how"] == "error":

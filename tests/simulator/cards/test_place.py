@@ -51,6 +51,13 @@ def test_snapshot_creates_no_folder(open_to_all):
     assert not any(list(folder.iterdir()) for folder in open_to_all)
 
 
+def test_folder_that_cannot_be_created_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("HPU_MAGIC_CARDS_DIR", str(tmp_path / "file" / "cards"))
+    with pytest.raises(RuntimeError, match=r"file/cards, which cannot be created \(Not a dir"):
+        place.directory()
+
+
 def taken_by_a_file(name):
     name.write_text("")
 
