@@ -15,7 +15,7 @@ PHASES = ("data", "forward", "backward", "optimizer", "exchange", "other")
 _OUTSIDE = "code outside modules"
 _LEAST = 0.005  # phases with a smaller share are not shown
 _LIMITS_SHOWN = 3
-_WAITS = 0.05  # of the time on this machine
+_WAITS = 0.05  # share of the time on this machine
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Data:
     source : str
         How samples were counted.
     ranks : int
-        Number of ranks with samples of their own.
+        Number of ranks that process different samples.
     ranks_are_known : bool
         Whether the script's sampler states this number.
     batches : float
@@ -112,7 +112,7 @@ class StepTime:
 
     @classmethod
     def from_record(cls, card: str, record: dict[str, Any]) -> StepTime:
-        """Return the time that the record of a process describes."""
+        """Create the time from the record of a process."""
         classes = {"": _OUTSIDE, **record["classes"]}
         times = [(path, seconds, limit) for path, limit, seconds in record["modules"]]
         same = (

@@ -20,7 +20,7 @@ from hpu_magic.runtime.training.observation import FitSettings, LoaderSettings, 
 if TYPE_CHECKING:
     from hpu_magic.dry_runs.report import Line
 
-_LARGE = 0.2  # share of a step for which a change is suggested
+_LARGE = 0.2  # smallest share of a step for which a change is suggested
 _NOTABLE = 0.05
 _MODEL = "model"
 
@@ -77,7 +77,7 @@ def _as_estimate(suggestion: Suggestion) -> Suggestion:
 
 
 def _first(choices: Iterator[Choice], why: str, share: float = 0.0) -> Iterator[Suggestion]:
-    """Yield the first choice, which can save at most this share of the time."""
+    """Yield a suggestion for the first choice, which can save at most this share of the time."""
     for choice in choices:
         most = Gain(1 / (1 - min(share, 0.99)), "estimate") if share else None
         why = f"{why} {choice.remark}".rstrip()

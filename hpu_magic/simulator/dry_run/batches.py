@@ -43,7 +43,7 @@ class Loader:
 
 @dataclass(frozen=True)
 class Count:
-    """What this rank has processed in a step.
+    """The samples and batches that this rank has processed in a step.
 
     Attributes
     ----------
@@ -122,7 +122,7 @@ class Batches:
         self.loader = _described(iterator)
 
     def described_loader(self) -> dict[str, Any] | None:
-        """Return the loader in types of JSON."""
+        """Return the loader's properties as JSON types."""
         return None if self.loader is None else asdict(self.loader)
 
 
@@ -182,7 +182,7 @@ def _ids(value: Any) -> Iterator[torch.Tensor]:
 
 
 def ranks_of(loader: Loader | None) -> tuple[int, bool]:
-    """Return the number of ranks with batches of their own, and whether a sampler states it."""
+    """Return the number of ranks that load different batches, and whether a sampler states it."""
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if loader is not None and loader.ranks:
         return loader.ranks, True

@@ -24,7 +24,7 @@ class Labels:
         self._launches = launches
         self._first = 0  # launch of the step
         self._marks: list[tuple[int, str, int]] = [(0, _OTHER, 0)]
-        self._phases: list[str] = []  # that contain other phases, such as a step of the optimizer
+        self._phases: list[str] = []  # phases that contain others, such as an optimizer step
         self._outside = _OTHER  # the phase outside all modules
         self._running: list[int] = []
         self._in_backward = 0

@@ -44,7 +44,7 @@ class Modules:
     def install(self) -> None:
         """Observe all calls of modules.
 
-        Hooks would change what ``torch.compile`` traces. It does not trace the calls themselves.
+        Hooks would change what ``torch.compile`` traces, but wrapping the call does not.
         """
         kind: Any = nn.Module
         original = kind.__call__

@@ -111,7 +111,7 @@ class Timing:
         return phases, modules
 
     def described(self, cycle: int | None) -> dict[str, Any]:
-        """Return the mean of the steps that repeat, or else the last step, in types of JSON."""
+        """Return the mean of the steps that repeat, or else the last step, as JSON types."""
         has_steps = bool(self._steps)
         if not has_steps:
             self.step_ended()
