@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from hpu_magic.simulator import card_time
+from hpu_magic.simulator.cards.configuration import card_time_host
 from hpu_magic.simulator.dry_run.batches import Batches, Count, ranks_of
 from hpu_magic.simulator.dry_run.labels import Labels
 from hpu_magic.simulator.dry_run.modules import Modules
@@ -146,7 +147,7 @@ class Timing:
             "compilation": reading.compilation,
             "recompilation": mean(step.compilation for step in steps),
             "recompiled": steps[-1].compiled,
-            "host_is_measured": os.environ.get(card_time.SWITCH) == "measured",
+            "host_is_measured": card_time_host() == "measured",
             "here": mean(step.here for step in steps),
             "unpriced": reading.unpriced,
             "data": self._data([asdict(step.count) for step in steps]),
