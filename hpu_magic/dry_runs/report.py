@@ -113,7 +113,8 @@ class DryRun(Report):
     cycle : int or None
         Number of steps that repeat, or None if the steps do not repeat.
     time : StepTime or None
-        Estimated time of a step on the card; None unless the card's clock was on.
+        Estimated time of a step on the card; None if the card's clock was off or the script failed
+        before the first step was complete.
     advice : Advice or None
         Suggestions for the parts of the step that take most of its time.
     stopped : bool
@@ -164,7 +165,8 @@ class DryRun(Report):
         }
         same = (*("card", "mode", "capacity", "peak", "composition", "steps", "cycle", "graphs"),)
         time = found = None
-        if record["time"] is not None:
+        # Without a complete step, an error leaves only a part of the run.
+        if record["time"] is not None and (record["steps"] or ended["how"] != "error"):
             time = StepTime.from_record(record["card"], record["time"])
             found = advice(
                 Path(script).name,

@@ -66,7 +66,7 @@ def _of_limits(settings: Settings, time: StepTime) -> Iterator[Suggestion]:
     updates = time.phases.get("optimizer", 0.0)
     if time.seconds and (share := updates / time.seconds) >= _NOTABLE:
         why = f"The optimizer takes {units.duration(updates)}, {100 * share:.0f} % of a step."
-        yield from _first(optimizers(settings, _MODEL), why, share)
+        yield from _first(optimizers(settings, _MODEL), why)
 
 
 def _as_estimate(suggestion: Suggestion) -> Suggestion:

@@ -223,3 +223,9 @@ def test_time_with_collectives_is_counted_once():
     transfers = Transfers(records)  # from 1 to 4, and from 6 to 8
     intervals = [(0, 10), (0, 1), (3, 7), (4, 6), (7, 7.5), (8, 9)]
     assert [transfers.during(*each) for each in intervals] == [5, 0, 2, 0, 0.5, 0]
+
+
+def test_script_that_fails_before_its_first_step_has_no_time(timed):
+    result = timed(f"{MODEL}{_forward('Net()')}\nraise ValueError(3)")
+    assert "ValueError: 3" in result.error
+    assert (result.time, result.advice) == (None, None)
