@@ -165,7 +165,7 @@ class DryRun(Report):
         }
         same = (*("card", "mode", "capacity", "peak", "composition", "steps", "cycle", "graphs"),)
         time = found = None
-        # Without a complete step, an error leaves only a part of the run.
+        # If no step was completed, only a part of the run was measured before the error.
         if record["time"] is not None and (record["steps"] or ended["how"] != "error"):
             time = StepTime.from_record(record["card"], record["time"])
             found = advice(

@@ -84,8 +84,8 @@ class Timing:
     def _times(self, records: list[card_time.Record], last: float) -> tuple[_Times, _Times]:
         """Return the time of each phase, and of each module by its limit.
 
-        ``last`` is the time at which the step ended. Collectives run in parallel to other work. The
-        card waits for them in the gaps between other records.
+        ``last`` is the time at which the step ended. Collectives run in parallel with other work.
+        The card waits for them in the gaps between other records.
         """
         phases, modules = _Times(), _Times()
         transfers = Transfers(filter(is_transfer, records))
