@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hpu_magic import __version__, private_folder
 from hpu_magic.simulator import TooLateError as TooLateError
@@ -29,18 +31,20 @@ def variables_for_children() -> dict[str, str]:
 
 def card_time() -> Reading | None:
     """Return the state of the simulated card's clock, or None if it is off or the card is real."""
-    if not is_simulated():
+    # The module is not imported if the clock is off, because this function must be fast.
+    clock: Any = sys.modules.get("hpu_magic.simulator.card_time")
+    if clock is None or not clock.is_on():
         return None
-    from hpu_magic.simulator import card_time as clock
-
-    return clock.read() if clock.is_on() else None
+    reading: Reading = clock.read()
+    return reading
 
 
 def set_card_time(host: str) -> None:
     """Start the simulated card's clock with an ideal or measured host, or stop it.
 
-    ``host`` is ``"ideal"``, ``"measured"`` or ``"off"``. A real card has no such clock, so this
-    only warns that the setting has no effect.
+    ``host`` is ``"ideal"``, ``"measured"`` or ``"off"``, and also applies to child processes that
+    are started later. A real card has no such clock, so this only warns that the setting has no
+    effect.
     """
     if not is_simulated():
         if host != "off":
@@ -50,6 +54,7 @@ def set_card_time(host: str) -> None:
         return
     from hpu_magic.simulator import card_time as clock
 
+    os.environ["HPU_MAGIC_CARD_TIME"] = "0" if host == "off" else host
     if host == "off":
         clock.stop()
     else:

@@ -146,7 +146,8 @@ def ledger(
         In a notebook, ``on`` prints a line below each later cell until ``off``, and ``last``
         returns the table for the last of these cells.
     show : sequence of str, optional
-        Parts of the line: graphs, breaks, fallbacks, reads, replays, peak; the default is all.
+        Parts of the line: graphs, breaks, fallbacks, reads, replays, card (time), peak; the default
+        is all.
 
     Returns
     -------

@@ -27,6 +27,8 @@ def head_of(
         details.insert(0, units.rate(pace))
     if (left := progress.remaining) is not None:
         details.insert(1, f"about {units.rough(left)} left")
+    if progress.card_step is not None:
+        details.insert(-1, f"card time {progress.card_step.text('step')}")
     word = "Training" if progress.training_began is not None else "Starting"
     if progress.long_validation:
         word = "Validating"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hpu_magic import notebook, units
+from hpu_magic.runtime.measure.card_time import CardTime
 from hpu_magic.runtime.present.drawing import spoken
 from hpu_magic.runtime.present.report import Report, Row
 from hpu_magic.runtime.training.not_finite import NotFinite
@@ -40,6 +41,9 @@ class FitResult(Report):
         Time from the call to ``fit`` until its end, in seconds.
     steps_per_second, batches_per_second : float or None
         Training speed, excluding validation.
+    card_step : CardTime or None
+        Estimated time of a step on a card, excluding validation; None if the clock of the simulated
+        card is off.
     peak, limit : int or None
         Peak memory usage and memory limit in bytes; None if no card was used.
     metrics : dict of str to float
@@ -81,6 +85,7 @@ class FitResult(Report):
     kind: str = "Fit"
     observed: Observation | None = None
     ended_by: str | None = None
+    card_step: CardTime | None = None
     _shown_by_cell: int | None = None
 
     @property
@@ -132,6 +137,8 @@ class FitResult(Report):
             if self.batches != self.steps and self.batches_per_second is not None:
                 pace += f" ({units.rate(self.batches_per_second, 'batches')})"
             rows.append(("pace", pace))
+        if self.card_step is not None:
+            rows.append(("card time", self.card_step.text("step")))
         rows += [(noted.curve, noted.full) for noted in self.not_finite[:_METRICS_SHOWN]]
         observed = self.observed
         if observed and observed.waited_share and observed.waited_share >= _SHARE_SHOWN:

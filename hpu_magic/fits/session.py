@@ -201,6 +201,7 @@ class FitSession:
             seconds=progress.seconds,
             steps_per_second=progress.steps_per_second,
             batches_per_second=progress.batches_per_second,
+            card_step=progress.card_step,
             peak=peak,
             limit=limit,
             observed=observed,

@@ -28,9 +28,9 @@ class HPUMagics(Configurable):
     card_time = Enum(
         ["off", "ideal", "measured"],
         default_value="off",
-        help="Clock of the simulated card, which %%hpu_time shows: an ideal host needs time only "
-        "to launch work; a measured host also needs the time that this process spends "
-        "between operators.",
+        help="Clock of the simulated card, whose time %%hpu_time, %hpu_ledger and "
+        "panels show: an ideal host needs time only to launch work; a measured host also needs the "
+        "time that this process spends between operators.",
     ).tag(config=True)
     time_runs = Int(
         0,

@@ -47,6 +47,8 @@ class RankTable(Table):
             names.append("steps")
         if any(state.steps_per_second for state in self.states):
             names += ["pace", "own part of a step"]
+        if any(state.card_step for state in self.states):
+            names.append("card time of a step")
         return names
 
     def lines(self) -> Sequence[Sequence[str]]:
@@ -75,6 +77,7 @@ class RankTable(Table):
             "pace": "" if pace is None else units.rate(pace),
             "own part of a step": ("" if own is None else units.duration(own))
             + ("  slowest" if state is self.slowest else ""),
+            "card time of a step": "" if state.card_step is None else state.card_step.text(),
         }
 
     def _repr_html_(self) -> str:

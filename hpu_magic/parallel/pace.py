@@ -15,6 +15,8 @@ import importlib
 import time
 from typing import Any, NamedTuple
 
+from hpu_magic.runtime.measure.card_time import CardPace, CardTime
+
 
 class _Mark(NamedTuple):
     """The end of a step."""
@@ -52,6 +54,12 @@ class Pace:
     def reset(self) -> None:
         """Set all counts to zero."""
         self._first = self._read = self._last = _Mark(0, 0, 0.0, 0.0)
+        self._card = CardPace()
+
+    @property
+    def card_step(self) -> CardTime | None:
+        """Card time per step, excluding the first step; None if the card's clock is off."""
+        return self._card.step
 
     def lately(self) -> tuple[float | None, float | None]:
         """Return the steps per second and the rank's own time per step since the last call."""
@@ -69,6 +77,9 @@ class Pace:
         self._last = _Mark(steps, self._backwards, self._in_backward, time.perf_counter())
         if steps == 1:
             self._first = self._read = self._last
+            self._card.begin()
+        else:
+            self._card.add(not continued)
 
     def _timed(self, backward: Any) -> Any:
         @functools.wraps(backward)

@@ -61,6 +61,7 @@ class RankReports:
             memory and memory.limit,
             self._pace.steps,
             *pace,
+            self._pace.card_step,
         )
 
     def _cell_begins(self, _: Any) -> None:

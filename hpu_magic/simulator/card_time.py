@@ -54,6 +54,11 @@ class Reading:
     in_float32: bool
     """Whether float32 matrices were multiplied."""
 
+    @property
+    def end(self) -> float:
+        """The time at which all launched work ends."""
+        return max(self.host, self.card)
+
 
 @dataclass(frozen=True)
 class Record:

@@ -284,6 +284,23 @@ def test_rank_table_of_a_training_marks_the_slowest_rank(notebook):
     assert rows == [("0", "0", ""), ("1", "1", "slowest")]
 
 
+def test_rank_table_shows_the_card_time_of_a_step(notebook):
+    below = notebook.run(
+        "%%hpu_workers\n%config HPUMagics.card_time = 'ideal'\nimport time, torch\n"
+        "model = torch.nn.Linear(8, 8).to('hpu')\n"
+        "optimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
+        "for step in range(5):\n"
+        "    time.sleep(0.3)\n"
+        "    model(torch.ones(4, 8, device='hpu')).sum().backward()\n"
+        "    optimizer.step()"
+    )
+    notebook.run("%%hpu_workers\n%config HPUMagics.card_time = 'off'")
+    assert "card time of a step" in below.ranks
+    times = re.findall(r" ([\d.]+) µs \(estimate: [\d.]+ µs to [\d.]+ µs\)", below.ranks)
+    assert len(times) == 2
+    assert times[0] == times[1]
+
+
 def test_rank_table_shows_the_card_of_a_rank_that_ends_before_its_first_report(notebook):
     notebook.run("%%hpu_workers\nimport time, torch\ntorch.ones(4, device='hpu')")
     below = notebook.run(

@@ -15,6 +15,7 @@ from hpu_magic.runtime.device import device
 from hpu_magic.runtime.device.peak import Peak
 from hpu_magic.runtime.graphs import replays
 from hpu_magic.runtime.measure import graph_breaks, versions
+from hpu_magic.runtime.measure.card_time import CardWatch
 from hpu_magic.runtime.measure.device_counts import DeviceCounts
 from hpu_magic.runtime.measure.ledger_report import (
     COMPILATION,
@@ -87,6 +88,7 @@ class Ledger:
         self._before = DeviceCounts()
         self._versions: dict[int, int] = {}
         self._replays = 0
+        self._card = CardWatch()
         self._peak = Peak()
         self._breaks = graph_breaks.Record()
         self._ran_again = False
@@ -101,6 +103,7 @@ class Ledger:
         self._subscribe()
         replays.counter.open()
         self._replays = replays.counter.total
+        self._card.lap()
         _open.append(self)
         return self._report
 
@@ -110,6 +113,7 @@ class Ledger:
         replays.counter.close()
         self._unsubscribe()
         after = DeviceCounts.now()
+        self._report.card = self._card.lap()
         before, report = self._before, self._report
         report.replays = replays.counter.total - self._replays
         # Computed before graph breaks are added, because these do not use the device.

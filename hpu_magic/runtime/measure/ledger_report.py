@@ -10,6 +10,7 @@ from html import escape
 from hpu_magic import units
 from hpu_magic.errors import HPUError, suggestion
 from hpu_magic.runtime.device import device
+from hpu_magic.runtime.measure.card_time import CardTime
 from hpu_magic.runtime.present.report import Report, Row
 from hpu_magic.runtime.present.table import Table
 
@@ -20,7 +21,7 @@ WAIT = "host synchronization"
 # Kinds of entries, in the order of the table.
 _KINDS = (COMPILATION, GRAPH_BREAK, FALLBACK, WAIT)
 _LONGEST_SHAPES = 48
-PARTS = ("graphs", "breaks", "fallbacks", "reads", "replays", "peak")
+PARTS = ("graphs", "breaks", "fallbacks", "reads", "replays", "card", "peak")
 """Names of the parts of a report's line."""
 
 
@@ -73,6 +74,8 @@ class LedgerReport(Table):
     replays: int = 0
     """The number of replays of captured graphs, including the graphs of wrapped models, which have
     separate graphs for their forward and backward passes."""
+    card: CardTime | None = None
+    """Estimated time on a card; None if the clock of the simulated card is off."""
     peak: int = 0  #: peak memory in bytes
     entries: list[Entry] = field(default_factory=list)
     """The causes, in order of first occurrence."""
@@ -93,6 +96,8 @@ class LedgerReport(Table):
         parts = [texts[name] for name in texts if name in wanted and texts[name]]
         if not parts and "graphs" in wanted:
             parts = ["nothing compiled"]
+        if "card" in wanted and self.card is not None:
+            parts.append(f"card time {self.card.text()}")
         if "peak" in wanted:
             parts.append(f"peak {units.size(self.peak)}")
         return f"{device.label()}: {'; '.join(parts) or 'none of these costs'}"

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hpu_magic import backend, units
+from hpu_magic import units
 from hpu_magic.errors import HPUError
 from hpu_magic.runtime.device import device
+from hpu_magic.runtime.measure.card_time import CardTime, CardWatch
 from hpu_magic.runtime.present.report import Report, Row
 
 # Approximate duration of one repeat in seconds if -n is not passed.
@@ -68,11 +69,7 @@ class TimeReport(Report):
             ("rate", units.rate(1 / self.mean if self.mean else 0.0, "runs")),
         ]
         if self.card:
-            seconds = statistics.fmean(self.card)
-            low, high = (units.duration(seconds * factor) for factor in self.band)
-            rows.append(
-                ("card time", f"{units.duration(seconds)} per run (estimate: {low} to {high})")
-            )
+            rows.append(("card time", CardTime(statistics.fmean(self.card), self.band).text("run")))
         return rows
 
 
@@ -128,14 +125,14 @@ class Stopwatch:
         self.report.runs = runs or _runs_for(singles[-1])
         for _ in range(repeats):
             device.synchronize()
-            start, on_card = clock.perf_counter(), backend.card_time()
+            start, on_card = clock.perf_counter(), CardWatch()
             for _ in range(self.report.runs):
                 yield True
             device.synchronize()
             self.report.steady.append((clock.perf_counter() - start) / self.report.runs)
-            if on_card is not None and (now := backend.card_time()) is not None:
-                self.report.card.append((now.host - on_card.host) / self.report.runs)
-                self.report.band = now.band
+            if (lap := on_card.lap()) is not None:
+                self.report.card.append(lap.seconds / self.report.runs)
+                self.report.band = lap.band
             # Update after each repeat, so that an interrupted cell reports completed repeats.
             slow = [
                 number

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
+from hpu_magic.runtime.measure.card_time import CardTime
 from hpu_magic.runtime.training.curves import Curves
 from hpu_magic.runtime.training.not_finite import NotFinite, ValueWatch
 from hpu_magic.runtime.training.observation import Observer
@@ -64,6 +65,9 @@ class FitProgress:
     stopping: bool = False
     training_began: float | None = None
     training_seconds: float = 0.0
+    card_step: CardTime | None = None
+    """Estimated time of a step on a card, without validation; None if the clock of the simulated
+    card is off."""
     error: str | None = None
     ended_by: str | None = None
     """Reason why the fit ended earlier than planned, such as early stopping."""

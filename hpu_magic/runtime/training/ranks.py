@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hpu_magic.runtime.measure.card_time import CardTime
+
 _NOTICEABLE = 1.2
 
 
@@ -25,6 +27,8 @@ class RankState:
     own_seconds: float | None = None
     """Duration of a step in seconds, excluding the backward pass, in which ranks wait for each
     other."""
+    card_step: CardTime | None = None
+    """Estimated time of a step on a card, if the clock of the simulated card is on."""
 
 
 def slowest(states: Sequence[RankState]) -> RankState | None:

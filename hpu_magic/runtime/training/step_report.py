@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from hpu_magic.runtime.measure.card_time import CardPace
 from hpu_magic.runtime.training.curves import Curve
 from hpu_magic.runtime.training.logged_values import FIRST_STEPS, LoggedValues, PendingValues
 from hpu_magic.runtime.training.observation import SETTLED
@@ -38,6 +39,7 @@ class StepReport:
         self._answer_due = 0.0
         self._counted_at = 0.0
         self._pace = PaceSeries(report.sampler, report.interval)
+        self._card = CardPace()
 
     @property
     def stopped(self) -> bool:
@@ -54,6 +56,8 @@ class StepReport:
         progress.training_began = self._counted_at = now
         progress.steps = progress.trained = progress.epochs_done = progress.batches_over = 0
         progress.training_seconds = 0.0
+        progress.card_step = None
+        self._card = CardPace()
         progress.phase = "training"
         self.batches = self.steps = 0
         self._steps_before = steps_before
@@ -146,6 +150,7 @@ class StepReport:
         """Resume measuring the training time."""
         self.progress.phase = "training"
         self._counted_at = time.monotonic()
+        self._card.begin()
 
     def count_to(self, batches: int, steps: int) -> None:
         """Set the numbers of batches and steps, and add the time since the last count."""
@@ -153,6 +158,8 @@ class StepReport:
         self._pace.add(batches - progress.trained, now - self._counted_at)
         progress.training_seconds += now - self._counted_at
         self._counted_at = now
+        self._card.add(steps - progress.steps)
+        progress.card_step = self._card.step
         progress.trained = self.batches = batches
         progress.steps = self.steps = steps
 

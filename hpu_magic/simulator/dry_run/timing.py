@@ -68,7 +68,7 @@ class Timing:
         compiled = self._engine.counters()["graph_compilation"]["count"]
         phases, modules = self._times(card_time.take_records(), now.card)
         step = _Step(
-            _end(now) - _end(before),
+            now.end - before.end,
             now.compilation - before.compilation,
             compiled - self._compiled,
             now.launches - before.launches,
@@ -175,7 +175,3 @@ def _limits(record: card_time.Record) -> dict[str, float]:
     found = {slowest: parts[slowest], "links": parts["links"], "launches": parts["launch"]}
     total = sum(found.values())
     return {name: seconds * record.seconds / total for name, seconds in found.items() if total}
-
-
-def _end(reading: card_time.Reading) -> float:
-    return max(reading.host, reading.card)
