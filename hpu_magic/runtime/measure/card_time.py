@@ -27,7 +27,7 @@ class CardTime:
         return text
 
     def use(self) -> str:
-        """Return the share of the time in which each part was busy and in which the card waited."""
+        """Return the shares of the time during which each part was busy and the card waited."""
         if not self.seconds:
             return ""
         parts = sorted(self.busy.items(), key=lambda part: -part[1])
@@ -43,7 +43,7 @@ class CardWatch:
         self._before = backend.card_time()
 
     def lap(self) -> CardTime | None:
-        """Return the card time since the last call, or None if the clock did not run all the time.
+        """Return the card time since the last call, or None if the clock was off at any time since.
 
         The period ends when the card has completed all work that was launched in it.
         """
