@@ -154,7 +154,7 @@ def _end_with(parent: int, pipe: int | None) -> None:
     while os.getppid() == parent:
         time.sleep(_POLL)
     if pipe is None or not _ended_normally(pipe):
-        time.sleep(_COLLECTIVE)  # until then, a collective may fail with a message
+        time.sleep(_COLLECTIVE)  # give a collective time to fail with a message
         os.kill(os.getpid(), signal.SIGKILL)
 
 
