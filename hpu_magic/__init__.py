@@ -58,6 +58,7 @@ _FUNCTIONS = {
     "estimate_collective": "hpu_magic.commands.planning",
     "trace": "hpu_magic.commands.planning",
     "advise": "hpu_magic.commands.planning",
+    "dry_run": "hpu_magic.commands.dry_runs",
     "from_cuda": "hpu_magic.commands.porting",
 }
 

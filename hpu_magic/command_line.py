@@ -12,8 +12,8 @@ from typing import NoReturn
 
 import hpu_magic
 from hpu_magic import backend
+from hpu_magic.commands import dry_run_terminal as dry_run
 from hpu_magic.commands import terminal as estimate
-from hpu_magic.dry_runs import command as dry_run
 from hpu_magic.errors import suggestion
 from hpu_magic.health import command as doctor
 from hpu_magic.monitor import hlsmi, top

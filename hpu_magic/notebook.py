@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hpu_magic.errors import HPUError
+from hpu_magic.errors import HPUError, suggestion
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -31,6 +31,25 @@ def variables() -> Variables:
     if shell is not None:
         return Variables(shell.user_ns, shell.user_ns_hidden)
     return Variables(vars(sys.modules["__main__"]), {})
+
+
+def values(names: Sequence[str] | Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the user's variables with these names; a mapping from names to values is returned.
+
+    Raises
+    ------
+    HPUError
+        There is no such variable; the message suggests similar names.
+    """
+    if names is None or isinstance(names, Mapping):
+        return dict(names or {})
+    namespace = variables().namespace
+    for name in names:
+        if name not in namespace:
+            visible = [known for known in namespace if not known.startswith("_")]
+            fix = suggestion(name, visible) or "define it first, or use another name."
+            raise HPUError(f"Unknown variable {name!r}: {fix}")
+    return {name: namespace[name] for name in names}
 
 
 def name_of(value: Any) -> str | None:

@@ -16,7 +16,8 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hpu_magic.dry_runs.run import Request, dry_run
+from hpu_magic.dry_runs.request import Request
+from hpu_magic.dry_runs.run import dry_run
 
 _REAL = """\
 import json, os, runpy, sys

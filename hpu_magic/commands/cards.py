@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hpu_magic import extras, notebook
 from hpu_magic.commands.parameters import Names, Numbers
-from hpu_magic.errors import HPUError, suggestion
+from hpu_magic.errors import HPUError
 
 if TYPE_CHECKING:
     from hpu_magic.parallel.workers_report import WorkersReport
@@ -117,7 +117,7 @@ def run_on_workers(
 
     if grace < 0:
         raise HPUError(f"--grace must be at least 0 seconds, got {grace:g}.")
-    values = _values(push)
+    values = notebook.values(push)
     if profile is not None and session.workers() is None:
         session.start(cards, profile)
     group, chosen = session.ready(cards, ranks)
@@ -145,15 +145,3 @@ def check_installed() -> None:
 
 def _run(code: str, **options: Any) -> WorkersReport:
     return workers(code=code, **options)
-
-
-def _values(push: Sequence[str] | Mapping[str, Any] | None) -> dict[str, Any]:
-    if push is None or isinstance(push, Mapping):
-        return dict(push or {})
-    namespace = notebook.variables().namespace
-    for name in push:
-        if name not in namespace:
-            visible = [known for known in namespace if not known.startswith("_")]
-            fix = suggestion(name, visible) or "define it first, or use another name."
-            raise HPUError(f"Unknown variable {name!r}: {fix}")
-    return {name: namespace[name] for name in push}

@@ -24,8 +24,8 @@ _SHORT = {"runs": "-n", "repeats": "-r", "output": "-o"}
 _METAVARS = {
     name: metavar
     for metavar, names in {
-        "N": "runs repeats cards warmup max_graphs accumulate batch batches prompt new_tokens "
-        "bucket apply number",
+        "N": "runs repeats cards nodes steps warmup max_graphs accumulate batch batches prompt "
+        "new_tokens bucket apply number",
         "NAME": "delete output optimizer profile",
         "SECONDS": "interval history grace",
         "a,b": "lower fp32 allow block",
@@ -36,6 +36,7 @@ _METAVARS = {
         "HOW": "parallel",
         "FUNCTION": "loss",
         "graphs,peak": "show",
+        "FILE:LINE=NUMBER": "value",
     }.items()
     for name in names.split()
 }
@@ -162,6 +163,8 @@ class _Parameter:
             value["type"] = self._type
         elif self._type == int | Literal["largest"]:
             value["type"] = size_or_largest
+        if isinstance(self.reading, Words) and self.reading.repeats:
+            value["action"] = "append"
         if self.is_option:
             return {"default": self._default, "required": self._required, **value}
         if self.is_list:

@@ -19,6 +19,7 @@ class Words(NamedTuple):
     """A parameter for which the magic reads several words, separated by commas."""
 
     type: Callable[[str], Any] = str  # converts each word
+    repeats: bool = False  # whether the option can be repeated
 
 
 Model = Annotated[Any, Variable("module")]

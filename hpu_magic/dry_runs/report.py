@@ -108,6 +108,8 @@ class DryRun(Report):
         Whether the script ended because the card was full.
     error : str or None
         The exception that ended the script.
+    error_line : Line or None
+        The line of the script that raised it.
     steps : int
         Number of optimizer steps that ran.
     cycle : int or None
@@ -121,6 +123,8 @@ class DryRun(Report):
         Whether the run ended before the script's end.
     graphs : int
         Number of compiled graphs.
+    unused_values : list of str
+        Supplied stand-ins whose lines read none.
     host_reads, fallbacks, stand_ins, assumed_shapes : list of Line
         Lines that read device memory on the host, ran operators on the CPU, read values that were
         not computed, and used sizes that depend on such values.
@@ -138,12 +142,14 @@ class DryRun(Report):
     shortage: Shortage | None
     out_of_memory: bool
     error: str | None
+    error_line: Line | None
     steps: int
     cycle: int | None
     time: StepTime | None
     advice: Advice | None
     stopped: bool
     graphs: int
+    unused_values: list[str]
     host_reads: list[Line]
     fallbacks: list[Line]
     stand_ins: list[Line]
@@ -163,7 +169,10 @@ class DryRun(Report):
             name: [Line(**each) for each in record[name]]
             for name in ("memory_lines", "host_reads", "fallbacks", "stand_ins", "assumed_shapes")
         }
-        same = (*("card", "mode", "capacity", "peak", "composition", "steps", "cycle", "graphs"),)
+        same = (
+            *("card", "mode", "capacity", "peak", "composition", "steps", "cycle", "graphs"),
+            "unused_values",
+        )
         time = found = None
         # If no step was completed, only a part of the run was measured before the error.
         if record["time"] is not None and (record["steps"] or ended["how"] != "error"):
@@ -184,6 +193,7 @@ class DryRun(Report):
             shortage=failure and Shortage(**{**failure, "line": Line(**failure["line"])}),
             out_of_memory=failure is not None and "Allocation failed for size" in message,
             error=f"{ended['type']}: {message}" if ended["how"] == "error" else None,
+            error_line=Line(**ended["line"]) if ended["line"]["file"] else None,
             stopped=ended["how"] == "stopped",
             **{name: record[name] for name in same},
             **lines,
@@ -207,7 +217,9 @@ class DryRun(Report):
 
     def rows(self) -> list[Row]:
         """Return memory, steps and events."""
-        rows = [("peak memory", units.usage(self.peak, self.capacity))]
+        rows: list[Row] = []
+        if self.capacity:  # 0 if the card was not used
+            rows.append(("peak memory", units.usage(self.peak, self.capacity)))
         rows += [(f"  {kind}", units.size(each)) for kind, each in self.composition.items()]
         rows += _line_rows("lines at the peak", self.memory_lines)
         if self.shortage is not None and self.out_of_memory:
@@ -273,10 +285,28 @@ class DryRun(Report):
         return "".join(parts)
 
     def warnings(self) -> list[str]:
-        """Return the error that ended the script."""
-        if self.error is None or self.out_of_memory:
-            return []
-        return [f"The script ended with {self.error.splitlines()[0]}"]
+        """Return the error that ended the script, and stand-ins that were not used."""
+        warnings = []
+        if self.error is not None and not self.out_of_memory:
+            warnings.append(self._error())
+        read = ", ".join(each.place for each in self.stand_ins[:_MOST_LINES])
+        for each in self.unused_values:
+            warnings.append(
+                f"--value {each} had no effect, because its line read no stand-in in this run; "
+                + (f"these lines read one: {read}." if read else "no line read one.")
+            )
+        return warnings
+
+    def _error(self) -> str:
+        error = (self.error or "").splitlines()[0]
+        where = f" in {self.error_line.place}" if self.error_line else ""
+        text = f"It ended{where} with {error.rstrip('.')}."
+        if self.stand_ins:
+            text += (
+                " If a stand-in caused this error, pass the value that its line reads: --value "
+                f"{self.stand_ins[0].place}=NUMBER."
+            )
+        return text
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as numbers, strings, lists and dicts."""

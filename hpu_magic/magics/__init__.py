@@ -34,6 +34,7 @@ _FAMILIES = (
     ("workers", "WorkersMagics"),
     ("serving", "ServingMagics"),
     ("planning", "PlanningMagics"),
+    ("dry_runs", "DryRunMagics"),
 )
 _NEEDED = ("ipykernel", "ipywidgets", "anywidget", "bokeh")
 _loaded: list[CommandMagics] = []

@@ -66,6 +66,10 @@ COMMANDS = (
         "%hpu_advise model --inputs x",
         "suggest changes that make a step faster; --apply N applies one",
     ),
+    (
+        "%%hpu_dry_run --card gaudi3 --push x",
+        "run this cell on a card that computes nothing, to see whether it fits",
+    ),
     ("%hpu_doctor", "find problems and show how to fix them; see --all and --json"),
 )
 

@@ -100,6 +100,7 @@ _COMMANDS = {
     "%%hpu_autocast (first line of the cell)": "hpu_amp hpu_bf16 hpu_mixed hpu_precision",
     "%hpu_ledger on": "hpu_cost hpu_costs hpu_fallbacks hpu_compilations",
     "%hpu_advise model --inputs x": "hpu_advice hpu_suggest hpu_optimize",
+    "%%hpu_dry_run (first line of the cell)": "hpu_simulate hpu_dry hpu_fake",
     "for batch in hpu_magic.watch(loader) in your loop": "hpu_watch hpu_loop",
 }
 """Maps lines with existing commands to the nonexistent commands that users try."""

@@ -3,14 +3,13 @@
 import json
 import subprocess
 import sys
-import textwrap
 
 import pytest
 
 from hpu_magic import command_line
-from hpu_magic.dry_runs.run import Request, dry_run
+from hpu_magic.dry_runs.request import Request
+from hpu_magic.dry_runs.run import dry_run
 from hpu_magic.errors import HPUError
-from hpu_magic.simulator.dry_run.steps import RunEnded, Steps
 
 LOOP = """
 import sys
@@ -42,20 +41,6 @@ print(dist.get_rank(), dist.get_world_size())
 print(os.environ["LOCAL_WORLD_SIZE"], torch.hpu.device_count())
 print(count.item(), whole.sum().item())
 """
-
-
-@pytest.fixture
-def dry(tmp_path):
-    """Run code dry, and return the result and the script's output."""
-
-    def run(code, *arguments, **options):
-        script = tmp_path / "train.py"
-        script.write_text(textwrap.dedent(code))
-        with (tmp_path / "output.txt").open("w") as output:
-            result = dry_run(Request(str(script), arguments, **options), output=output)
-        return result, (tmp_path / "output.txt").read_text()
-
-    return run
 
 
 def test_run_ends_when_the_steps_repeat(dry):
@@ -106,8 +91,12 @@ def test_stand_ins_are_listed_with_their_line_and_can_be_replaced(dry):
     [line] = result.stand_ins
     assert (line.place, line.text, line.count) == ("train.py:13", 'print("loss", loss.item())', 2)
     assert output == "loss 1.0\n" * 2
-    _, output = dry(LOOP, "8", steps=3, values=["train.py:13=0.25"])
+    result, output = dry(LOOP, "8", steps=3, values=["train.py:13=0.25", "rain.py:13=1"])
     assert output == "loss 0.25\n" * 2
+    assert result.unused_values == ["rain.py:13=1"]
+    [warning] = result.warnings()
+    assert "--value rain.py:13=1 had no effect" in warning
+    assert "these lines read one: train.py:13" in warning
 
 
 def test_integers_and_masks_of_host_data_are_computed(dry):
@@ -164,7 +153,7 @@ def test_size_without_a_rule_is_an_error_with_its_line(dry):
     assert "the size of its result depends on values" in str(result)
 
 
-def test_operator_without_a_meta_kernel_is_an_error(dry):
+def test_operator_without_a_meta_kernel_is_an_error_with_its_line(dry):
     result, _ = dry(
         """
         import torch
@@ -174,7 +163,22 @@ def test_operator_without_a_meta_kernel_is_an_error(dry):
         torch.ops.mine.twice(torch.ones(2, device="hpu"))
         """
     )
-    assert "has no meta kernel" in result.error or "HPU" in result.error
+    assert "mine::twice has no meta kernel" in result.error
+    assert "It ended in train.py:6 with" in str(result)
+
+
+def test_error_after_a_stand_in_says_how_to_supply_its_value(dry):
+    result, _ = dry(
+        """
+        import torch
+        names = {2: "cat", 3: "dog"}
+        print(names[torch.randn(1, 4, device="hpu").argmax(1).item()])
+        """
+    )
+    assert result.warnings() == [
+        "It ended in train.py:4 with KeyError: 0. If a stand-in caused this error, pass the value "
+        "that its line reads: --value train.py:4=NUMBER."
+    ]
 
 
 def test_conditions_on_the_loss_continue(dry):
@@ -205,7 +209,7 @@ def test_json_is_alone_on_the_standard_output(tmp_path):
     command = [sys.executable, "-m", "hpu_magic.command_line", "dry-run", "--json", str(script)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["peak"] == 12
-    assert "own" in done.stderr
+    assert done.stderr == "own\n"
 
 
 def test_one_rank_represents_all(dry):
@@ -277,10 +281,29 @@ def test_sharded_parameters_are_parameters(dry):
     assert found == {"parameters": shard, "optimizer state": shard}
 
 
+def test_pipeline_with_more_stages_than_ranks_is_an_error(dry):
+    result, _ = dry(
+        """
+        import torch
+        from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+        torch.distributed.init_process_group("hccl")
+        layer = torch.nn.Linear(8, 8, device="hpu")
+        stage = PipelineStage(layer, 0, num_stages=8, device=torch.device("hpu"))
+        ScheduleGPipe(stage, n_microbatches=4)
+        """,
+        cards=4,
+    )
+    assert "The pipeline has 8 stages, but only 4 ranks: pass --cards 8" in result.error
+    assert result.error_line.place == "train.py:7"
+
+
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
         (Request("missing.py"), "'missing.py' is not a file"),
+        (Request(), "either a script or code"),
+        (Request(__file__, push={"x": 1}), "pass arguments to the script"),
+        (Request(__file__, card="gaudi33"), "Unknown card 'gaudi33': did you mean 'gaudi3'"),
         (Request(__file__, steps=0), "at least 1, got 0"),
         (Request(__file__, steps=3, whole=True), "exclude each other"),
         (Request(__file__, cards=0), "at least 1, got 0"),
@@ -300,13 +323,3 @@ def test_unknown_card(capsys):
     with pytest.raises(SystemExit):
         command_line.main(["dry-run", "--card", "gaudi9", "train.py"])
     assert "invalid choice: 'gaudi9'" in capsys.readouterr().err
-
-
-def test_cycle_of_two_steps_repeats():
-    steps = Steps()
-    for work in [9, 1, 2, 1, 2, 1]:
-        steps.add(work)
-    with pytest.raises(RunEnded):
-        steps.add(2)
-    assert steps.repeated == 2
-    steps.add(1)  # the script may have caught the exception

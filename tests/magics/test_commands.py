@@ -194,6 +194,9 @@ LINES_TO_TYPE = {
     "%hpu_estimate model --inputs x --card gaudi4": "%hpu_estimate model --inputs x --card gaudi2",
     "%hpu_estimate model --inputs x --card": "%hpu_estimate model --inputs x --card gaudi2",
     "%hpu_doctor --verbose": "%hpu_doctor --all",
+    "%hpu_dry_run --card gaudi3": "%%hpu_dry_run",
+    "%%hpu_dry_run --gpus 8\n1": "%%hpu_dry_run --cards 8",
+    "%%hpu_simulate\n1": "%%hpu_dry_run (first line of the cell)",
     "%hpu_memory --verbose": "%hpu_memory --all",
 }
 
@@ -271,6 +274,11 @@ def no_workers(count, profile=None):
     raise HPUError(f"No {count} workers by {profile}.")
 
 
+def no_process(command, variables, output=None):
+    """Replacement for the process of a dry run."""
+    raise HPUError(f"No process for {command}.")
+
+
 @pytest.mark.filterwarnings("ignore")  # warnings of random statements of %hpu_time
 def test_random_lines_raise_only_usage_errors(
     run, shell, torch, forgetful, capfd, tmp_path, monkeypatch
@@ -280,6 +288,7 @@ def test_random_lines_raise_only_usage_errors(
     monkeypatch.chdir(folder)
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.setattr("hpu_magic.parallel.session.start", no_workers)
+    monkeypatch.setattr("hpu_magic.dry_runs.process.run", no_process)
     monkeypatch.setenv("LANGUAGE", "C")  # otherwise argparse looks up translations each time
     shell.user_ns.update(number=3, model=torch.nn.Linear(1, 1))
     shell.run_line_magic("config", "HPUMagics.time_runs = 1")

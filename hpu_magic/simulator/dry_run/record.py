@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import os
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -37,9 +38,12 @@ _LINES = {
 class Recorder:
     """Watches the optimizers of a script, and reads the engine's counters at the end."""
 
-    def __init__(self, native: Any, steps: Steps) -> None:
+    def __init__(
+        self, native: Any, steps: Steps, values: Sequence[tuple[str, int, float]] = ()
+    ) -> None:
         self._engine = native
         self._steps = steps
+        self._values = values
         self._owners = Owners(self._engine.reservation_of)
         self._before: tuple[int, ...] = (0, 0, 0)
         self._optimizer = ""
@@ -88,8 +92,9 @@ class Recorder:
         peak, reservations = self._engine.peak_reservations()
         counters = self._engine.counters()
         card = Configuration.from_environment()
+        events = self._event_lines()
         return {
-            "ended": ended,
+            "ended": {**ended, "line": _described(ended.get("line") or ("", 0))},
             "card": card.generation,
             "mode": "lazy" if os.environ.get("PT_HPU_LAZY_MODE") == "1" else "eager",
             "capacity": int(self._engine.memory_stats()["Limit"]),
@@ -103,8 +108,18 @@ class Recorder:
             "time": self._timing and self._timing.described(self._steps.repeated),
             "graphs": counters["graph_compilation"]["count"],
             "torch": torch.__version__,
-            **self._event_lines(),
+            "unused_values": self._unused_values(events["stand_ins"]),
+            **events,
         }
+
+    def _unused_values(self, read: list[dict[str, Any]]) -> list[str]:
+        """Return the stand-ins that were supplied for lines that read none."""
+        places = [f"/{each['file']}:{each['line']}" for each in read]
+        return [
+            f"{file}:{line}={value:g}"
+            for file, line, value in self._values
+            if not any(f"/{place}".endswith(f"/{file}:{line}") for place in places)
+        ]
 
     def _composition(self, reservations: list[Any]) -> dict[str, int]:
         kinds: Counter[str] = Counter()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+
+from hpu_magic.simulator.dry_run import unwinding
 
 LONGEST_CYCLE = 8
 REPEATS = 3
+_MOST_RAISED = 5
 
 
 class RunEnded(BaseException):
@@ -21,33 +24,55 @@ class Steps:
         Number of steps after which the run ends, or None to end it when the steps repeat.
     whole
         Never end the run.
+    leave
+        Ends the process, if the script catches the exception that ends it again and again.
     """
 
-    def __init__(self, most: int | None = None, *, whole: bool = False) -> None:
+    def __init__(
+        self,
+        most: int | None = None,
+        *,
+        whole: bool = False,
+        leave: Callable[[], None] = lambda: None,
+    ) -> None:
         self.count = 0
         self.repeated: int | None = None
         """Length of the cycle that repeats, or None."""
         self._most = most
         self._whole = whole
         self._works: list[Hashable] = []
-        self._ended = False
+        self._leave = leave
+        self._raised: list[RunEnded] = []
 
     def add(self, work: Hashable) -> None:
-        """Add a step.
+        """Add a step, unless the run has ended.
 
         Raises
         ------
         RunEnded
-            The requested number of steps is complete, or the steps repeat.
+            The requested number of steps is complete, or the steps repeat. If a function catches
+            it, it is raised again in the function.
         """
+        if self._raised:
+            self._raise_again()
+            return
         self.count += 1
         self._works = [*self._works[1 - LONGEST_CYCLE * REPEATS :], work]
         if self.repeated is None:
             self.repeated = self._cycle()
         complete = self.repeated is not None if self._most is None else self.count >= self._most
-        if complete and not self._whole and not self._ended:
-            self._ended = True
-            raise RunEnded
+        if complete and not self._whole:
+            self._raised.append(RunEnded())
+            raise self._raised[-1]
+
+    def _raise_again(self) -> None:
+        if self._raised[-1].__traceback__ is None:
+            return  # it will be raised in one of the next lines
+        catcher = unwinding.catcher_of(self._raised[-1])
+        if len(self._raised) == _MOST_RAISED:
+            self._leave()
+        self._raised.append(RunEnded())
+        unwinding.raise_outside(self._raised[-1], catcher)
 
     def _cycle(self) -> int | None:
         for length in range(1, LONGEST_CYCLE + 1):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 from collections.abc import Iterator
 from typing import Any
 
 import torch.distributed as dist
+from habana_frameworks.torch import _import_hooks
 from torch._C._distributed_c10d import FakeProcessGroup
 
 
@@ -20,6 +22,24 @@ def install() -> None:
     distributed_c10d.ProcessGroupGloo = _Gloo
     group: Any = FakeProcessGroup
     group._set_sequence_number_for_group = lambda self: None
+    _import_hooks.when_imported("torch.distributed.pipelining.schedules", _check_stages)
+
+
+def _check_stages() -> None:
+    """Make schedules with one stage per rank refuse more stages than ranks, which would hang."""
+    schedules: Any = importlib.import_module("torch.distributed.pipelining.schedules")
+    create = schedules.PipelineScheduleSingle.__init__
+
+    @functools.wraps(create)
+    def checked(self: Any, stage: Any, *arguments: Any, **options: Any) -> None:
+        if stage.num_stages > stage.group_size:
+            raise ValueError(
+                f"The pipeline has {stage.num_stages} stages, but only {stage.group_size} ranks: "
+                f"pass --cards {stage.num_stages}, or use a schedule with several stages per rank."
+            )
+        create(self, stage, *arguments, **options)
+
+    schedules.PipelineScheduleSingle.__init__ = checked
 
 
 def lone_group(rank: int, size: int) -> Any:

@@ -115,10 +115,12 @@ def _is_accelerator() -> bool:
 
 
 def _acquire() -> tuple[object, int, int, float]:
+    if dry_run.is_on():
+        dry_run.check_owner()
     percentage, reserved = _flags.pool_percentage(), _flags.reserved_for_collectives()
     card = cards.acquire()
     pool = max(card.capacity * percentage // 100 - reserved, 0)
-    if _banner_lock.acquire(blocking=False):
+    if not dry_run.is_on() and _banner_lock.acquire(blocking=False):
         _banner.show()
     return card.page, COUNTERS_OFFSET, pool, _card_types.E4M3FN_MAX[card.generation]
 

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import signal
 import sys
+from collections.abc import Iterator
+from typing import Any
 
+from hpu_magic.commands import dry_runs
+from hpu_magic.commands.declaration import CommandDeclaration
 from hpu_magic.errors import HPUError
 
-_CARDS = ("gaudi", "gaudi2", "gaudi3")
+_OF_CELLS = ("code", "push")
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command's parser, which sets the `run` option."""
+    """Add the command's parser."""
     command = commands.add_parser(
         "dry-run",
         help="run a script on a card that computes nothing, to see whether it fits",
@@ -26,34 +32,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "hpu-magic dry-run --value train.py:42=0.5 train.py. PT_HPU_LAZY_MODE and HPU_MAGIC_MEMORY "
         "apply to the script as usual.",
     )
-    command.add_argument(
-        "--card", choices=_CARDS, help="the generation of the card (HPU_MAGIC_CARD by default)"
-    )
-    command.add_argument(
-        "--cards",
-        type=int,
-        default=1,
-        metavar="N",
-        help="number of ranks that the script sees, one per card (1 by default); only the first "
-        "one runs, and represents all ranks",
-    )
-    command.add_argument(
-        "--nodes", type=int, metavar="N", help="number of machines (eight cards each by default)"
-    )
-    command.add_argument(
-        "--steps", type=int, metavar="N", help="end the run after this number of optimizer steps"
-    )
-    command.add_argument("--whole", action="store_true", help="run the script to its end")
-    command.add_argument(
-        "--time", action="store_true", help="estimate the time of a step on one card"
-    )
-    command.add_argument(
-        "--value",
-        action="append",
-        default=[],
-        metavar="FILE:LINE=NUMBER",
-        help="the value that a line of the script reads from the card; can be repeated",
-    )
+    declared = CommandDeclaration(dry_runs.dry_run, leave_out=_OF_CELLS)
+    declared.add_to(command, skip=("script", "arguments"))
     command.add_argument("--json", action="store_true", help="print the result as JSON")
     command.add_argument("script", help="path of the script")
     command.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the script")
@@ -62,26 +42,35 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(options: argparse.Namespace) -> int:
     """Run the command and return the script's exit status."""
-    from hpu_magic.dry_runs.run import Request, dry_run
+    # Imported here so that the other commands do not need cloudpickle.
+    from hpu_magic.dry_runs.run import UnfinishedError
 
-    request = Request(
-        options.script,
-        options.arguments,
-        card=options.card,
-        cards=options.cards,
-        nodes=options.nodes,
-        steps=options.steps,
-        whole=options.whole,
-        time=options.time,
-        values=options.value,
-    )
+    passed = {name: value for name, value in vars(options).items() if name not in ("run", "json")}
+    passed["value"] = [each for text in options.value or () for each in text.split(",")]
     try:
         # The script's own output must not be mixed with the JSON.
-        result = dry_run(request, output=sys.stderr if options.json else None)
+        shown = contextlib.redirect_stdout(sys.stderr if options.json else sys.stdout)
+        with _ended_by_signals(), shown:
+            result = dry_runs.dry_run(**passed)
     except HPUError as error:
         print(f"hpu-magic: {error}", file=sys.stderr)
-        return 1
+        return error.status if isinstance(error, UnfinishedError) else 1
     except KeyboardInterrupt:
         return 130
     print(json.dumps(result.to_dict(), indent=2) if options.json else result)
     return result.status
+
+
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Exit in the usual way on a signal that ends processes, so that the script also ends."""
+    before = {number: signal.signal(number, _leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _leave(number: int, frame: Any) -> None:
+    sys.exit(128 + number)

@@ -1,0 +1,157 @@
+"""What to run dry, and in which environment."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hpu_magic.errors import HPUError, choice, suggestion
+
+CARDS = ("gaudi", "gaudi2", "gaudi3")
+_PER_NODE = 8  # cards
+_VALUE = re.compile(r"(?P<file>.+):(?P<line>[0-9]+)=(?P<value>[^=]+)")
+
+
+@dataclass(frozen=True)
+class Request:
+    """A script or a cell, and the options of its dry run.
+
+    Attributes
+    ----------
+    script : str or None
+        Path of the script; None means that `code` is run.
+    arguments : sequence of str
+        Arguments of the script.
+    code : str or None
+        Code of a cell.
+    push : mapping
+        Variables of the cell.
+    card : str or None
+        ``"gaudi"``, ``"gaudi2"`` or ``"gaudi3"``; None means ``HPU_MAGIC_CARD``.
+    cards : int
+        Number of ranks, one per card.
+    nodes : int or None
+        Number of machines; None means as few as possible, with eight cards each.
+    steps : int or None
+        Number of optimizer steps; None stops when the steps repeat.
+    whole : bool
+        Run the script to its end.
+    time : bool
+        Estimate the time of a step with the card's clock.
+    values : sequence of str
+        Stand-ins for values that a line reads, each as ``FILE:LINE=VALUE``.
+    """
+
+    script: str | None = None
+    arguments: Sequence[str] = ()
+    code: str | None = None
+    push: Mapping[str, Any] = field(default_factory=dict)
+    card: str | None = None
+    cards: int = 1
+    nodes: int | None = None
+    steps: int | None = None
+    whole: bool = False
+    time: bool = False
+    values: Sequence[str] = ()
+
+    @property
+    def name(self) -> str:
+        """The script's path, or ``the cell``."""
+        return "the cell" if self.script is None else self.script
+
+    def check(self) -> None:
+        """Raise HPUError if the script does not exist or an option is invalid."""
+        self._check_code()
+        if self.card is not None and choice(self.card, CARDS) is None:
+            fix = suggestion(self.card, CARDS) or f"use {', '.join(CARDS)}."
+            raise HPUError(f"Unknown card {self.card!r}: {fix}")
+        self.machines()
+        self.supplied()
+        if self.steps is not None and self.steps < 1:
+            raise HPUError(f"The number of steps must be at least 1, got {self.steps}.")
+        if self.time and self.cards > 1:
+            raise HPUError("--time supports one card; omit --cards.")
+        if self.steps is not None and self.whole:
+            raise HPUError("--steps and --whole exclude each other; pass one of them.")
+
+    def _check_code(self) -> None:
+        if (self.script is None) == (self.code is None):
+            raise HPUError("A dry run needs either a script or code; pass one of them.")
+        if self.script is not None and not Path(self.script).is_file():
+            raise HPUError(f"{self.script!r} is not a file; pass the path of a Python script.")
+        if self.push and self.code is None:
+            raise HPUError("Variables can be copied only to code; pass arguments to the script.")
+
+    def machines(self) -> int:
+        """Return the number of machines.
+
+        Raises
+        ------
+        HPUError
+            The cards cannot be divided among the machines.
+        """
+        cards = self.cards
+        if cards < 1:
+            raise HPUError(f"The number of cards must be at least 1, got {cards}.")
+        nodes = -(-cards // _PER_NODE) if self.nodes is None else self.nodes
+        if nodes < 1 or cards % nodes or cards // nodes > _PER_NODE:
+            raise HPUError(
+                f"{cards} cards cannot be divided among {nodes} machines with at most {_PER_NODE} "
+                "cards each; choose other values of --cards and --nodes."
+            )
+        return nodes
+
+    def supplied(self) -> list[tuple[str, int, float]]:
+        """Return the file, line and value of each stand-in in `values`.
+
+        Raises
+        ------
+        HPUError
+            A stand-in is invalid.
+        """
+        return [_supplied(each) for each in self.values]
+
+    def environment(self, folder: str) -> dict[str, str]:
+        """Return the variables of the process; its simulated cards are in `folder`."""
+        variables = {**os.environ, "HPU_MAGIC_CARDS_DIR": str(Path(folder) / "cards")}
+        if self.card is not None:
+            variables["HPU_MAGIC_CARD"] = choice(self.card, CARDS) or self.card
+        if self.time:
+            host = variables.get("HPU_MAGIC_CARD_TIME", "0")
+            variables["HPU_MAGIC_CARD_TIME"] = "1" if host in ("", "0") else host
+        if self.cards > 1:
+            variables |= _world(self.cards, self.machines())
+        return variables
+
+
+def _supplied(text: str) -> tuple[str, int, float]:
+    match = _VALUE.fullmatch(text.strip())
+    try:
+        if match:
+            return match["file"], int(match["line"]), float(match["value"])
+    except ValueError:
+        pass
+    raise HPUError(f"{text!r} is not a stand-in: use FILE:LINE=NUMBER, such as train.py:42=0.5.")
+
+
+def _world(cards: int, nodes: int) -> dict[str, str]:
+    """Return the variables that torchrun sets for the first rank."""
+    per_node = str(cards // nodes)
+    return {
+        "HPU_MAGIC_CARDS": per_node,
+        "RANK": "0",
+        "LOCAL_RANK": "0",
+        "GROUP_RANK": "0",
+        "ROLE_RANK": "0",
+        "WORLD_SIZE": str(cards),
+        "LOCAL_WORLD_SIZE": per_node,
+        "GROUP_WORLD_SIZE": str(nodes),
+        "ROLE_WORLD_SIZE": str(cards),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29500",
+        "TORCHELASTIC_RUN_ID": "dry-run",
+    }

@@ -1,0 +1,207 @@
+"""How dry runs end: early, with a status, by a signal, or because a script cannot run dry."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from hpu_magic.simulator.dry_run.steps import RunEnded, Steps
+
+ENDED = pytest.raises(RunEnded)
+
+
+def test_cycle_of_two_steps_repeats():
+    steps = Steps()
+    for work in [9, 1, 2, 1, 2, 1]:
+        steps.add(work)
+    with ENDED:
+        steps.add(2)
+    assert steps.repeated == 2
+
+
+def test_bare_except_does_not_continue_the_loop():
+    steps = Steps(2)
+    events = []
+
+    def train():
+        try:
+            for number in range(100):
+                try:
+                    steps.add(number)
+                    events.append(number)
+                except:  # noqa: E722
+                    events.append("skipped")
+        finally:
+            events.append("closed")
+
+    with ENDED:
+        train()
+    assert steps.count == 2
+    assert events == [0, "skipped", 2, "closed"]
+
+
+def test_finally_block_with_steps_runs_to_its_end():
+    steps = Steps(1)
+    events = []
+
+    def train():
+        while True:
+            try:
+                steps.add(0)
+            except:  # noqa: E722
+                pass
+            finally:
+                steps.add(1)
+                events.append("closed")
+
+    with ENDED:
+        train()
+    assert events == ["closed"]
+
+
+def test_except_in_a_function_that_the_loop_calls():
+    steps = Steps(1)
+    calls = []
+
+    def one(number):
+        calls.append(number)
+        with contextlib.suppress(ValueError):
+            try:
+                steps.add(number)
+                steps.add(number)
+            except:  # noqa: E722
+                pass
+
+    def train():
+        for number in range(100):
+            one(number)
+
+    with ENDED:
+        train()
+    assert len(calls) < 4
+
+
+def test_process_is_left_if_the_script_always_catches_the_end():
+    left = []
+    steps = Steps(1, leave=lambda: left.append(steps.count))
+
+    def one(number):
+        with contextlib.suppress(BaseException):
+            steps.add(number)
+            return number
+
+    for number in range(20):
+        one(number)
+    sys.settrace(None)
+    assert left
+
+
+def test_script_that_catches_everything_ends_early(dry):
+    result, output = dry(
+        """
+        import torch
+        model = torch.nn.Linear(8, 8, device="hpu")
+        optimizer = torch.optim.SGD(model.parameters())
+        try:
+            for number in range(1000):
+                try:
+                    model(torch.ones(2, 8, device="hpu")).sum().backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+                except:
+                    print("skipped")
+        finally:
+            print("closed")
+        print("end")
+        """
+    )
+    assert output == "skipped\nclosed\n"
+    assert (result.steps, result.stopped, result.status) == (4, True, 0)
+
+
+def test_status_of_os_exit(dry):
+    result, _ = dry("import os, torch\ntorch.ones(3, device='hpu')\nos._exit(5)")
+    assert (result.status, result.peak) == (5, 12)
+
+
+def test_script_that_fails_before_it_uses_the_card_has_a_result(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("\nimport missing_module\n")
+    command = [sys.executable, "-m", "hpu_magic.command_line", "dry-run", "--json", str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    found = json.loads(done.stdout)
+    assert found["error"] == "ModuleNotFoundError: No module named 'missing_module'"
+    assert (found["error_line"]["line"], found["peak"]) == (2, 0)
+    assert done.stderr.startswith("Traceback")
+
+
+def test_process_that_the_script_starts_cannot_use_the_card(dry, capfd):
+    result, output = dry(
+        """
+        import torch
+        def rank(number):
+            print(torch.ones(2) + number, flush=True)
+            torch.ones(2, device="hpu")
+        if __name__ == "__main__":
+            torch.multiprocessing.start_processes(rank, nprocs=1, start_method="spawn")
+        """
+    )
+    assert output == "tensor([1., 1.])\n"
+    assert result.status == 1
+    assert "Only the main process of a dry run can use the card" in capfd.readouterr().err
+    assert "pass --cards N" in result.error
+
+
+def test_invalid_variable_is_one_sentence(tmp_path, capfd, monkeypatch):
+    from hpu_magic import command_line
+
+    script = tmp_path / "train.py"
+    script.write_text("")
+    monkeypatch.setenv("HPU_MAGIC_CARD", "gaudi9")
+    assert command_line.main(["dry-run", str(script)]) == 1
+    [line] = capfd.readouterr().err.splitlines()
+    assert "gaudi9" in line
+
+
+def started(tmp_path):
+    """Start a dry run of a script that waits; return its process and that of the script."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import os, time\nprint(os.getpid(), flush=True)\nwhile True: time.sleep(0.1)"
+    )
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hpu_magic.command_line", "dry-run", str(script)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(folder)},
+    )
+    return process, psutil.Process(int(process.stdout.readline())), folder
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_signal_ends_the_script_and_removes_its_files(tmp_path, number, status):
+    process, script, folder = started(tmp_path)
+    with process:
+        process.send_signal(number)
+        assert process.wait(60) == status
+    assert not script.is_running()
+    assert list(folder.iterdir()) == []
+
+
+def test_script_ends_if_the_command_is_killed(tmp_path):
+    process, script, _ = started(tmp_path)
+    with process:
+        process.kill()
+    until = time.monotonic() + 60
+    while script.is_running() and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not script.is_running()
