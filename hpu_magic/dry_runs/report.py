@@ -189,7 +189,7 @@ class DryRun(Report):
         return cls(
             script=script,
             status=status,
-            cards=cards,
+            cards=max(cards, record["ranks"]),
             shortage=failure and Shortage(**{**failure, "line": Line(**failure["line"])}),
             out_of_memory=failure is not None and "Allocation failed for size" in message,
             error=f"{ended['type']}: {message}" if ended["how"] == "error" else None,

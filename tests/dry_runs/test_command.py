@@ -281,6 +281,31 @@ def test_sharded_parameters_are_parameters(dry):
     assert found == {"parameters": shard, "optimizer state": shard}
 
 
+@pytest.mark.parametrize("url", ["env://", "tcp://127.0.0.1:29511"])
+def test_spawned_rank_0_represents_all_ranks(dry, url):
+    result, output = dry(
+        f"""
+        import torch
+        import torch.distributed as dist
+        def train(rank, size):
+            dist.init_process_group("hccl", {url!r}, rank=rank, world_size=size)
+            whole = torch.empty(size * 1000, device="hpu")
+            dist.all_gather_into_tensor(whole, torch.ones(1000, device="hpu"))
+            print(rank, dist.get_world_size())
+        if __name__ == "__main__":
+            torch.multiprocessing.spawn(train, args=(4,), nprocs=4)
+            print("end")
+        """
+    )
+    assert output == "0 4\nend\n"
+    assert (result.cards, result.peak) == (4, 4 * 4000 + 4000)
+
+
+def test_process_group_without_ranks_is_an_error(dry):
+    result, _ = dry("import torch; torch.distributed.init_process_group('hccl')")
+    assert "but RANK is not set: pass --cards N" in result.error
+
+
 def test_pipeline_with_more_stages_than_ranks_is_an_error(dry):
     result, _ = dry(
         """

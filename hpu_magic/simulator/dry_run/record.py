@@ -96,6 +96,7 @@ class Recorder:
         return {
             "ended": {**ended, "line": _described(ended.get("line") or ("", 0))},
             "card": card.generation,
+            "ranks": self._ranks(),
             "mode": "lazy" if os.environ.get("PT_HPU_LAZY_MODE") == "1" else "eager",
             "capacity": int(self._engine.memory_stats()["Limit"]),
             "peak": peak,
@@ -120,6 +121,14 @@ class Recorder:
             for file, line, value in self._values
             if not any(f"/{place}".endswith(f"/{file}:{line}") for place in places)
         ]
+
+    def _ranks(self) -> int:
+        """Return the number of ranks that the script has started, or 1."""
+        if not torch.distributed.is_available():
+            return 1
+        from hpu_magic.simulator.dry_run import world
+
+        return world.ranks()
 
     def _composition(self, reservations: list[Any]) -> dict[str, int]:
         kinds: Counter[str] = Counter()

@@ -6,13 +6,16 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 SWITCH = "HPU_MAGIC_DRY_RUN"
 _record: Callable[[dict[str, Any]], dict[str, Any]] | None = None
 _exit = os._exit
+_options: Options | None = None
+_owner: int | None = None
+"""PID of the main process, if this is the main process or its fork."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +34,6 @@ class Options:
         Stand-ins for reads in a line of a file.
     cell : dict or None
         Arguments of `cell.run`; None runs a script.
-    owner : int or None
-        PID of the process that runs the script or cell.
     """
 
     record: str
@@ -40,7 +41,6 @@ class Options:
     whole: bool
     values: list[tuple[str, int, float]]
     cell: dict[str, Any] | None
-    owner: int | None = None
 
     @classmethod
     def from_environment(cls) -> Options:
@@ -55,15 +55,15 @@ def is_on() -> bool:
 
 def become_owner() -> Options:
     """Make this the only process of the dry run that may use the card, and return its options."""
-    options = replace(Options.from_environment(), owner=os.getpid())
-    os.environ[SWITCH] = json.dumps(asdict(options))
+    global _options, _owner
+    _options, _owner = Options.from_environment(), os.getpid()
     os._exit = _leave  # type: ignore[assignment]
-    return options
+    return _options
 
 
 def _leave(status: int) -> None:
     """Replace `os._exit` for the script; children that it forks also call this."""
-    if Options.from_environment().owner == os.getpid():
+    if is_owner():
         leave(status, {"how": "exit"})
     _exit(status)
 
@@ -72,20 +72,27 @@ def leave(status: int, ended: dict[str, Any]) -> None:
     """Write the record of a run that has ended in this way, and exit."""
     try:
         _finish(ended)
+    except Exception as error:  # noqa: BLE001 - importing torch may fail in any way
+        print(f"hpu-magic: {type(error).__name__}: {error}", file=sys.stderr)
+    try:
         sys.stdout.flush()
         sys.stderr.flush()
     finally:
         _exit(status)  # destroying models and datasets would only take time
 
 
+def is_owner() -> bool:
+    """Return whether this is the main process of a dry run, which may use the card."""
+    return _owner == os.getpid()
+
+
 def check_owner() -> None:
     """Raise RuntimeError if this process may not use the card."""
-    options = Options.from_environment()
-    if options.owner != os.getpid():
+    if not is_owner():
         raise RuntimeError(
             f"Only the main process of a dry run can use the card, not process {os.getpid()}, "
-            "which it started: call the function in the main process, without "
-            "torch.multiprocessing.spawn or a launcher, and pass --cards N to run it with N ranks."
+            "which it started: run the function in the main process, without a launcher, and pass "
+            "--cards N to run it as the first of N ranks."
         )
 
 
@@ -97,8 +104,8 @@ def start(native: Any) -> None:
     from hpu_magic.simulator.dry_run.steps import Steps
 
     global _record
-    options = Options.from_environment()
-    if options.owner != os.getpid():
+    options = _options
+    if options is None or not is_owner():
         return
     native.start_dry_run([tuple(each) for each in options.values])
     steps = Steps(options.steps, whole=options.whole, leave=lambda: leave(0, {"how": "stopped"}))
@@ -124,4 +131,5 @@ def refuse(why: str) -> None:
 
 
 def _write(record: dict[str, Any]) -> None:
-    Path(Options.from_environment().record).write_text(json.dumps(record))
+    assert _options is not None, "become_owner() was called"
+    Path(_options.record).write_text(json.dumps(record))

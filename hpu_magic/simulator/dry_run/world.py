@@ -5,12 +5,16 @@ from __future__ import annotations
 import functools
 import importlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+from urllib.parse import parse_qsl, urlparse
 
+import torch
 import torch.distributed as dist
 from habana_frameworks.torch import _import_hooks
 from torch._C._distributed_c10d import FakeProcessGroup
+
+_ranks = 1
 
 
 def install() -> None:
@@ -18,7 +22,12 @@ def install() -> None:
     # A function has the same name as the module `rendezvous`.
     rendezvous: Any = importlib.import_module("torch.distributed.rendezvous")
     distributed_c10d: Any = importlib.import_module("torch.distributed.distributed_c10d")
-    rendezvous._rendezvous_handlers["env"] = _meet
+    for scheme in ("env", "tcp", "file"):
+        rendezvous._rendezvous_handlers[scheme] = _meet
+    spawning: Any = importlib.import_module("torch.multiprocessing.spawn")
+    for module in (spawning, torch.multiprocessing):
+        module.spawn = _spawn
+        module.start_processes = _spawn
     distributed_c10d.ProcessGroupGloo = _Gloo
     group: Any = FakeProcessGroup
     group._set_sequence_number_for_group = lambda self: None
@@ -60,7 +69,50 @@ class _Gloo(metaclass=_IsLoneGroup):
         return lone_group(rank, size)
 
 
+def ranks() -> int:
+    """Return the largest number of processes that the script has started, or 1."""
+    return _ranks
+
+
+class _Joined:
+    """The context of processes that have ended."""
+
+    processes: tuple[Any, ...] = ()
+
+    def join(self, *_: Any, **__: Any) -> bool:
+        """Return whether all processes have ended."""
+        return True
+
+    def pids(self) -> list[int]:
+        """Return the processes' PIDs."""
+        return []
+
+
+def _spawn(
+    fn: Callable[..., Any],
+    args: Sequence[Any] = (),
+    nprocs: int = 1,
+    join: bool = True,
+    *_: Any,
+    **__: Any,
+) -> _Joined | None:
+    """Run the first of the processes that the script starts in this process."""
+    global _ranks
+    _ranks = max(_ranks, nprocs)
+    fn(0, *args)
+    return None if join else _Joined()
+
+
 def _meet(url: str, **_: Any) -> Iterator[tuple[Any, int, int]]:
-    """Yield a store, the rank and the number of ranks, as for ``env://``."""
-    yield dist.HashStore(), int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    """Yield a store, the rank and the number of ranks, which are in the URL or the environment."""
+    query = dict(parse_qsl(urlparse(url).query))
+    try:
+        rank = int(query.get("rank") or os.environ["RANK"])
+        size = int(query.get("world_size") or os.environ["WORLD_SIZE"])
+    except KeyError as missing:
+        raise ValueError(
+            f"The process group needs a rank and a number of ranks, but {missing.args[0]} is not "
+            "set: pass --cards N to the dry run."
+        ) from None
+    yield dist.HashStore(), rank, size
     raise RuntimeError("Process groups cannot be rebuilt in a dry run.")
