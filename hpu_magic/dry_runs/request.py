@@ -74,7 +74,7 @@ class Request:
         if self.steps is not None and self.steps < 1:
             raise HPUError(f"The number of steps must be at least 1, got {self.steps}.")
         if self.time and self.cards > 1:
-            raise HPUError("--time supports one card; omit --cards.")
+            raise HPUError("--time supports only one card; omit --cards.")
         if self.steps is not None and self.whole:
             raise HPUError("--steps and --whole exclude each other; pass one of them.")
 
