@@ -62,8 +62,8 @@ def dry_run(
     -------
     DryRun
         ``peak``, its ``composition`` by kind of tensor, ``out_of_memory`` and the ``shortage``,
-        ``steps``, ``step_seconds``, and the lines with CPU fallbacks, host reads, stand-ins and
-        assumed sizes.
+        ``steps``, the ``time`` of a step, and the lines with CPU fallbacks, host reads, stand-ins
+        and assumed sizes.
 
     Raises
     ------

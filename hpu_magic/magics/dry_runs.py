@@ -40,7 +40,7 @@ class DryRunMagics(CommandMagics):
             print(losses[-1].item())
         """
         options = self.parse(self.hpu_dry_run, line, cell=True)
-        declaration = self.hpu_dry_run.declaration  # type: ignore[attr-defined]
+        declaration = self.hpu_dry_run.declaration  # type: ignore[attr-defined,union-attr]
         _, named = self.call(declaration.arguments, options, self.find)
         named["push"] = {name: self.find(name) for name in named["push"] or ()}
         # Replace the command with a comment, so that line numbers are correct.

@@ -194,7 +194,6 @@ LINES_TO_TYPE = {
     "%hpu_estimate model --inputs x --card gaudi4": "%hpu_estimate model --inputs x --card gaudi2",
     "%hpu_estimate model --inputs x --card": "%hpu_estimate model --inputs x --card gaudi2",
     "%hpu_doctor --verbose": "%hpu_doctor --all",
-    "%hpu_dry_run --card gaudi3": "%%hpu_dry_run",
     "%%hpu_dry_run --gpus 8\n1": "%%hpu_dry_run --cards 8",
     "%%hpu_simulate\n1": "%%hpu_dry_run (first line of the cell)",
     "%hpu_memory --verbose": "%hpu_memory --all",

@@ -24,8 +24,9 @@ def install() -> None:
     distributed_c10d: Any = importlib.import_module("torch.distributed.distributed_c10d")
     for scheme in ("env", "tcp", "file"):
         rendezvous._rendezvous_handlers[scheme] = _meet
-    spawning: Any = importlib.import_module("torch.multiprocessing.spawn")
-    for module in (spawning, torch.multiprocessing):
+    spawning = importlib.import_module("torch.multiprocessing.spawn")
+    modules: list[Any] = [spawning, torch.multiprocessing]
+    for module in modules:
         module.spawn = _spawn
         module.start_processes = _spawn
     distributed_c10d.ProcessGroupGloo = _Gloo
