@@ -161,17 +161,6 @@ def test_process_that_the_script_starts_cannot_use_the_card(dry, capfd):
     assert "Only the main process of a dry run can use the card" in capfd.readouterr().err
 
 
-def test_invalid_variable_is_one_sentence(tmp_path, capfd, monkeypatch):
-    from hpu_magic import command_line
-
-    script = tmp_path / "train.py"
-    script.write_text("")
-    monkeypatch.setenv("HPU_MAGIC_CARD", "gaudi9")
-    assert command_line.main(["dry-run", str(script)]) == 1
-    [line] = capfd.readouterr().err.splitlines()
-    assert "gaudi9" in line
-
-
 def started(tmp_path):
     """Start a dry run of a script that waits; return its process and that of the script."""
     script = tmp_path / "train.py"

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from hpu_magic.dry_runs.picture import picture
-from hpu_magic.dry_runs.run import Request, dry_run
+from hpu_magic.dry_runs.request import Request
+from hpu_magic.dry_runs.run import dry_run
 from hpu_magic.simulator.dry_run.transfers import Transfers
 
 MODEL = """

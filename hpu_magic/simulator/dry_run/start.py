@@ -127,7 +127,7 @@ def _finish(ended: dict[str, Any]) -> None:
 
 def refuse(why: str) -> None:
     """Write the reason why the run cannot start instead of its record."""
-    _write({"refused": why})
+    _write({"refusal": why})
 
 
 def _write(record: dict[str, Any]) -> None:
