@@ -8,6 +8,7 @@ import json
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from hpu_magic.commands import dry_runs
@@ -35,6 +36,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     declared = CommandDeclaration(dry_runs.dry_run, leave_out=_OF_CELLS)
     declared.add_to(command, skip=("script", "arguments"))
     command.add_argument("--json", action="store_true", help="print the result as JSON")
+    command.add_argument("--html", metavar="FILE", help="also write the result as an HTML page")
     command.add_argument("script", help="path of the script")
     command.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the script")
     command.set_defaults(run=run)
@@ -45,9 +47,12 @@ def run(options: argparse.Namespace) -> int:
     # Imported here so that the other commands do not need cloudpickle.
     from hpu_magic.dry_runs.run import UnfinishedError
 
-    passed = {name: value for name, value in vars(options).items() if name not in ("run", "json")}
+    own = ("run", "json", "html")
+    passed = {name: value for name, value in vars(options).items() if name not in own}
     passed["value"] = [each for text in options.value or () for each in text.split(",")]
     try:
+        if options.html is not None and not Path(options.html).absolute().parent.is_dir():
+            raise HPUError(f"The folder of {options.html!r} does not exist; create it first.")
         # The script's own output must not be mixed with the JSON.
         shown = contextlib.redirect_stdout(sys.stderr if options.json else sys.stdout)
         with _ended_by_signals(), shown:
@@ -57,6 +62,8 @@ def run(options: argparse.Namespace) -> int:
         return error.status if isinstance(error, UnfinishedError) else 1
     except KeyboardInterrupt:
         return 130
+    if options.html is not None:
+        Path(options.html).write_text(result.page(), encoding="utf-8")
     print(json.dumps(result.to_dict(), indent=2) if options.json else result)
     return result.status
 

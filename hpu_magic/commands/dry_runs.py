@@ -25,6 +25,7 @@ def dry_run(
     steps: int | None = None,
     whole: bool = False,
     time: bool = False,
+    trace: str | None = None,
     value: StandIns = None,
     push: Names = None,
 ) -> DryRun:
@@ -48,11 +49,14 @@ def dry_run(
     nodes : int, optional
         Number of machines (eight cards each by default).
     steps : int, optional
-        End the run after this number of optimizer steps.
+        Number of optimizer steps: the run ends after them, or earlier if the steps repeat, and the
+        time is that of all of them.
     whole : bool
         Run to the end, even if the steps repeat.
     time : bool
-        Estimate the time of a step on one card.
+        Estimate the time of a step.
+    trace : str, optional
+        File for a trace of a step on the card, which ui.perfetto.dev can open; implies ``time``.
     value : sequence of str, optional
         Values that lines read from the card, such as ``train.py:42=0.5``.
     push : sequence of str, or dict, optional
@@ -86,6 +90,7 @@ def dry_run(
             steps=steps,
             whole=whole,
             time=time,
+            trace=trace,
             values=[value] if isinstance(value, str) else value or (),
         )
     )

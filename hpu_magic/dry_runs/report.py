@@ -13,7 +13,7 @@ from hpu_magic.dry_runs.picture import picture
 from hpu_magic.dry_runs.step_time import StepTime
 from hpu_magic.dry_runs.suggestions import advice
 from hpu_magic.estimates.tree import tree_html
-from hpu_magic.runtime.present.report import Report, Row
+from hpu_magic.runtime.present.report import Report, Row, plain
 
 _MOST_LINES = 5
 
@@ -114,6 +114,8 @@ class DryRun(Report):
         Number of optimizer steps that ran.
     cycle : int or None
         Number of steps that repeat, or None if the steps do not repeat.
+    requested : int or None
+        Number of steps that were requested.
     time : StepTime or None
         Estimated time of a step on the card; None if the card's clock was off or the script failed
         before the first step was complete.
@@ -145,6 +147,7 @@ class DryRun(Report):
     error_line: Line | None
     steps: int
     cycle: int | None
+    requested: int | None
     time: StepTime | None
     advice: Advice | None
     stopped: bool
@@ -170,7 +173,17 @@ class DryRun(Report):
             for name in ("memory_lines", "host_reads", "fallbacks", "stand_ins", "assumed_shapes")
         }
         same = (
-            *("card", "mode", "capacity", "peak", "composition", "steps", "cycle", "graphs"),
+            *(
+                "card",
+                "mode",
+                "capacity",
+                "peak",
+                "composition",
+                "steps",
+                "cycle",
+                "requested",
+                "graphs",
+            ),
             "unused_values",
         )
         time = found = None
@@ -227,6 +240,8 @@ class DryRun(Report):
         rows += [("optimizer steps", f"{self.steps}")]
         if self.time is not None:
             rows += self.time.rows()
+            if self.requested is not None and not self.time.whole_run:
+                rows += [(f"{self.requested:,} steps", self.time.duration(self.requested))]
         rows += [("compiled graphs", f"{self.graphs}")]
         rows += _line_rows("CPU fallbacks", self.fallbacks)
         rows += _line_rows("host reads", self.host_reads)
@@ -270,6 +285,15 @@ class DryRun(Report):
     def html_table(self) -> str:
         """Return the table, and the suggestions with their code as HTML."""
         return super().html_table() + ("" if self.advice is None else self.advice.html_table())
+
+    def page(self) -> str:
+        """Return the result as a complete HTML page."""
+        style = "font-family:system-ui,sans-serif;max-width:60em;margin:1em auto;padding:0 1em"
+        return (
+            '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+            f"<title>{plain(self.title())}</title></head>"
+            f'<body style="{style}">{self._repr_html_()}</body></html>'
+        )
 
     def html_body(self) -> str:
         """Return the picture, the table, the notes and the tree of modules as HTML."""

@@ -37,11 +37,13 @@ class Request:
     nodes : int or None
         Number of machines; None means as few as possible, with eight cards each.
     steps : int or None
-        Number of optimizer steps; None stops when the steps repeat.
+        Number of optimizer steps; the run ends earlier if the steps repeat.
     whole : bool
-        Run the script to its end.
+        Do not end the run when the steps repeat.
     time : bool
         Estimate the time of a step with the card's clock.
+    trace : str or None
+        File for a trace of a step on the card's clock.
     values : sequence of str
         Stand-ins for values that a line reads, each as ``FILE:LINE=VALUE``.
     """
@@ -56,6 +58,7 @@ class Request:
     steps: int | None = None
     whole: bool = False
     time: bool = False
+    trace: str | None = None
     values: Sequence[str] = ()
 
     @property
@@ -75,8 +78,8 @@ class Request:
             raise HPUError(f"The number of steps must be at least 1, got {self.steps}.")
         if self.time and self.cards > 1:
             raise HPUError("--time supports only one card; omit --cards.")
-        if self.steps is not None and self.whole:
-            raise HPUError("--steps and --whole exclude each other; pass one of them.")
+        if self.trace is not None and not Path(self.trace).absolute().parent.is_dir():
+            raise HPUError(f"The folder of {self.trace!r} does not exist; create it first.")
 
     def _check_code(self) -> None:
         if (self.script is None) == (self.code is None):
@@ -120,7 +123,7 @@ class Request:
         variables = {**os.environ, "HPU_MAGIC_CARDS_DIR": str(Path(folder) / "cards")}
         if self.card is not None:
             variables["HPU_MAGIC_CARD"] = choice(self.card, CARDS) or self.card
-        if self.time:
+        if self.time or self.trace:
             host = variables.get("HPU_MAGIC_CARD_TIME", "0")
             variables["HPU_MAGIC_CARD_TIME"] = "1" if host in ("", "0") else host
         if self.cards > 1:

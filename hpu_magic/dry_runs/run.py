@@ -60,6 +60,7 @@ def dry_run(request: Request, *, output: Any = None) -> DryRun:
             "record": str(record),
             "steps": request.steps,
             "whole": request.whole,
+            "trace": request.trace and str(Path(request.trace).absolute()),
             "values": request.supplied(),
             "cell": _stored_cell(request, Path(folder)),
         }

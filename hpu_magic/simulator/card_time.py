@@ -8,7 +8,7 @@ times, come from `hpu_magic.CARD_TIME_PRICES`, which is imported when the clock 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -126,8 +126,8 @@ def take_records() -> list[Record]:
     return [Record(*each) for each in engine.load().take_records()]
 
 
-def write_trace(path: str | Path) -> None:
-    """Write the work that ran since the last call as a trace, which ui.perfetto.dev can open.
+def write_trace(path: str | Path, records: Iterable[Record] | None = None) -> None:
+    """Write records, or those of `take_records`, as a trace that ui.perfetto.dev can open.
 
     Each part of the card has a track. Like `take_records`, this needs ``start(records=True)``.
     """
@@ -136,7 +136,7 @@ def write_trace(path: str | Path) -> None:
     events: list[dict[str, object]] = [_metadata("process_name", 0, title)]
     tracks = dict.fromkeys(read().busy)
     events += [_metadata("thread_name", number, name) for number, name in enumerate(tracks)]
-    for record in take_records():
+    for record in take_records() if records is None else records:
         events += _spans(record)
     Path(path).write_text(json.dumps({"traceEvents": events}))
 

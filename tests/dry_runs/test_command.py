@@ -330,7 +330,7 @@ def test_pipeline_with_more_stages_than_ranks_is_an_error(dry):
         (Request(__file__, push={"x": 1}), "pass arguments to the script"),
         (Request(__file__, card="gaudi33"), "Unknown card 'gaudi33': did you mean 'gaudi3'"),
         (Request(__file__, steps=0), "at least 1, got 0"),
-        (Request(__file__, steps=3, whole=True), "exclude each other"),
+        (Request(__file__, trace="/missing/trace.json"), "The folder of '/missing/trace.json'"),
         (Request(__file__, cards=0), "at least 1, got 0"),
         (Request(__file__, cards=9, nodes=2), "9 cards cannot be divided among 2 machines"),
         (Request(__file__, cards=64, nodes=4), "at most 8 cards each"),
@@ -348,3 +348,13 @@ def test_unknown_card(capsys):
     with pytest.raises(SystemExit):
         command_line.main(["dry-run", "--card", "gaudi9", "train.py"])
     assert "invalid choice: 'gaudi9'" in capsys.readouterr().err
+
+
+def test_page_has_the_result(tmp_path, capfd):
+    script, page = tmp_path / "train.py", tmp_path / "page.html"
+    script.write_text("import torch; torch.ones(3, device='hpu')\n")
+    assert command_line.main(["dry-run", "--html", str(page), str(script)]) == 0
+    assert "it fits" in capfd.readouterr().out
+    assert "peak memory" in page.read_text()
+    assert command_line.main(["dry-run", "--html", "/missing/page.html", str(script)]) == 1
+    assert "The folder of '/missing/page.html' does not exist" in capfd.readouterr().err

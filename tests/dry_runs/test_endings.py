@@ -196,3 +196,16 @@ def test_script_ends_if_the_command_is_killed(tmp_path):
     while script.is_running() and time.monotonic() < until:
         time.sleep(0.1)
     assert not script.is_running()
+
+
+def test_steps_that_repeat_end_a_run_unless_it_is_whole():
+    for whole, count in [(False, 3), (True, 6)]:
+        steps = Steps(6, whole=whole)
+        with pytest.raises(RunEnded):
+            _add_ten(steps)
+        assert steps.count == count
+
+
+def _add_ten(steps):
+    for _ in range(10):
+        steps.add(1)

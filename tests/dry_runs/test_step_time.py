@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from hpu_magic import units
 from hpu_magic.dry_runs.picture import picture
 from hpu_magic.dry_runs.request import Request
 from hpu_magic.dry_runs.run import dry_run
@@ -230,3 +231,23 @@ def test_script_that_fails_before_its_first_step_has_no_time(timed):
     result = timed(f"{MODEL}{_forward('Net()')}\nraise ValueError(3)")
     assert "ValueError: 3" in result.error
     assert (result.time, result.advice) == (None, None)
+
+
+def test_requested_steps_are_extrapolated(timed):
+    result = timed(LOOP, steps=1000)
+    assert result.steps < 10
+    assert result.stopped
+    assert "1,000 steps" in str(result)
+    assert result.time.duration(1000).startswith(units.duration(1000 * result.time.seconds))
+
+
+def test_trace_contains_one_step(timed, tmp_path):
+    result = timed(LOOP, trace=str(tmp_path / "trace.json"), time=False)
+    spans = [
+        each
+        for each in json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+        if each["ph"] == "X"
+    ]
+    seconds = max(each["ts"] + each["dur"] for each in spans) - min(each["ts"] for each in spans)
+    assert seconds / 1e6 == pytest.approx(result.time.seconds, rel=0.1)
+    assert "aten::_to_copy" in {each["name"].removesuffix(".default") for each in spans}

@@ -39,11 +39,16 @@ class Recorder:
     """Watches the optimizers of a script, and reads the engine's counters at the end."""
 
     def __init__(
-        self, native: Any, steps: Steps, values: Sequence[tuple[str, int, float]] = ()
+        self,
+        native: Any,
+        steps: Steps,
+        values: Sequence[tuple[str, int, float]] = (),
+        trace: str | None = None,
     ) -> None:
         self._engine = native
         self._steps = steps
         self._values = values
+        self._trace = trace
         self._owners = Owners(self._engine.reservation_of)
         self._before: tuple[int, ...] = (0, 0, 0)
         self._optimizer = ""
@@ -106,12 +111,22 @@ class Recorder:
             "steps": self._steps.count,
             "optimizer": self._optimizer,
             "cycle": self._steps.repeated,
-            "time": self._timing and self._timing.described(self._steps.repeated),
+            "requested": self._steps.most,
+            "time": self._time(),
             "graphs": counters["graph_compilation"]["count"],
             "torch": torch.__version__,
             "unused_values": self._unused_values(events["stand_ins"]),
             **events,
         }
+
+    def _time(self) -> dict[str, Any] | None:
+        """Return the time of a step, and write its trace."""
+        if self._timing is None:
+            return None
+        time = self._timing.described(self._steps.repeated)
+        if self._trace is not None:
+            card_time.write_trace(self._trace, self._timing.records)
+        return time
 
     def _unused_values(self, read: list[dict[str, Any]]) -> list[str]:
         """Return the stand-ins that were supplied for lines that read none."""

@@ -27,9 +27,11 @@ class Options:
     record : str
         File for the record.
     steps : int or None
-        Number of optimizer steps to run; None stops when the steps repeat.
+        Number of optimizer steps to run at most.
     whole : bool
-        Run to the end.
+        Do not end the run when the steps repeat.
+    trace : str or None
+        File for a trace of a step.
     values : list of (str, int, float)
         Stand-ins for reads in a line of a file.
     cell : dict or None
@@ -39,6 +41,7 @@ class Options:
     record: str
     steps: int | None
     whole: bool
+    trace: str | None
     values: list[tuple[str, int, float]]
     cell: dict[str, Any] | None
 
@@ -109,7 +112,7 @@ def start(native: Any) -> None:
         return
     native.start_dry_run([tuple(each) for each in options.values])
     steps = Steps(options.steps, whole=options.whole, leave=lambda: leave(0, {"how": "stopped"}))
-    recorder = Recorder(native, steps, options.values)
+    recorder = Recorder(native, steps, options.values, options.trace)
     recorder.install()
     if torch.distributed.is_available():
         from hpu_magic.simulator.dry_run import world

@@ -21,9 +21,9 @@ class Steps:
     Parameters
     ----------
     most
-        Number of steps after which the run ends, or None to end it when the steps repeat.
+        Number of steps after which the run ends, if they do not repeat before.
     whole
-        Never end the run.
+        Do not end the run when the steps repeat.
     leave
         Ends the process, if the script catches the exception that ends it again and again.
     """
@@ -38,7 +38,7 @@ class Steps:
         self.count = 0
         self.repeated: int | None = None
         """Length of the cycle that repeats, or None."""
-        self._most = most
+        self.most = most
         self._whole = whole
         self._works: list[Hashable] = []
         self._leave = leave
@@ -60,8 +60,8 @@ class Steps:
         self._works = [*self._works[1 - LONGEST_CYCLE * REPEATS :], work]
         if self.repeated is None:
             self.repeated = self._cycle()
-        complete = self.repeated is not None if self._most is None else self.count >= self._most
-        if complete and not self._whole:
+        complete = self.most is not None and self.count >= self.most
+        if complete or (self.repeated is not None and not self._whole):
             self._raised.append(RunEnded())
             raise self._raised[-1]
 

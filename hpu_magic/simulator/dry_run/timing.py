@@ -49,6 +49,8 @@ class Timing:
         self._batches = Batches(self.labels)
         self._modules = Modules(self.labels, self._batches.root_runs)
         self._steps: deque[_Step] = deque(maxlen=LONGEST_CYCLE * REPEATS)
+        self.records: list[card_time.Record] = []
+        """The work of the last step."""
         self._before = card_time.read()
         self._began = time.perf_counter()
         self._compiled = 0
@@ -66,7 +68,8 @@ class Timing:
         now, before = card_time.read(), self._before
         moment = time.perf_counter()
         compiled = self._engine.counters()["graph_compilation"]["count"]
-        phases, modules = self._times(card_time.take_records(), now.card)
+        self.records = card_time.take_records()
+        phases, modules = self._times(self.records, now.card)
         step = _Step(
             now.end - before.end,
             now.compilation - before.compilation,
