@@ -26,6 +26,7 @@ FIXTURES = {
     "fine_tune": "tuning",
     "generate": "generating",
     "before_the_card": "before",
+    "dry_run": "dry",
     "serve": "serving",
 }
 
@@ -54,6 +55,7 @@ cards = notebook("multi_card")
 tuning = notebook("fine_tune", "transformers", "peft")
 generating = notebook("generate", "transformers")
 before = notebook("before_the_card", "transformers")
+dry = notebook("dry_run")
 
 
 @pytest.fixture(scope="module")
@@ -477,3 +479,22 @@ def test_served_model_answers_until_it_is_stopped(serving):
     assert serving.text("many") == "16 answers, 1 text\n"
     assert serving.text("state").startswith("finished: 18\n")
     assert serving.text("stop").startswith("No server is running.")
+
+
+def test_dry_runs_show_what_fits(dry):
+    full, fits = dry.text("full"), dry.text("fits")
+    assert "it runs out of memory" in full
+    assert "hidden = layer(hidden)" in full
+    assert "it fits" in fits
+    assert "time of a step" in fits
+    peaks = re.findall(r"(\d+) cards: ([\d.]+) of 96 GiB", dry.text("cards"))
+    assert [cards for cards, _ in peaks] == ["8", "64"]
+    assert float(peaks[0][1]) > float(peaks[1][1])
+
+
+def test_dry_run_shows_the_cost_of_a_slow_loader(dry):
+    text = dry.text("loader")
+    step, load = re.search(r"([\d.]+) s per step \(estimate\), ([\d.]+) s to load", text).groups()
+    assert float(step) > 0
+    assert float(load) >= 0.4
+    assert "Load batches in worker processes" in text

@@ -29,7 +29,11 @@ GALLERY: dict[str, dict[str, str]] = {
         "fp8": "quantize",
     },
     "Serve": {"serve": "state"},
-    "Before you have a card": {"porting_from_cuda": "port", "before_the_card": "full"},
+    "Before you have a card": {
+        "porting_from_cuda": "port",
+        "before_the_card": "full",
+        "dry_run": "fits",
+    },
 }
 
 _HEAD = """\
