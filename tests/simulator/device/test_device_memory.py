@@ -25,6 +25,34 @@ def test_memory_in_use_is_the_size_of_live_storages():
     assert in_use() == before
 
 
+@pytest.mark.parametrize(
+    "loss",
+    [
+        *("mse_loss", "smooth_l1_loss", "huber_loss", "l1_loss"),
+        *("binary_cross_entropy", "binary_cross_entropy_with_logits", "kl_div", "poisson_nll_loss"),
+    ],
+)
+def test_reduced_loss_uses_the_memory_of_one_number(loss):
+    x, y = torch.rand(2, 500, 1000).to("hpu")
+    before = in_use()
+    result = getattr(torch.nn.functional, loss)(x, y)
+    assert in_use() - before == 4
+    assert result.untyped_storage().nbytes() == 4
+    assert result.item() == pytest.approx(
+        getattr(torch.nn.functional, loss)(x.cpu(), y.cpu()).item(), rel=1e-5
+    )
+
+
+@pytest.mark.parametrize("loss", ["mse_loss", "smooth_l1_loss"])
+def test_output_of_a_reduced_loss_keeps_its_memory(loss):
+    x, y = torch.rand(2, 500, 1000).to("hpu")
+    out = torch.zeros((), device="hpu")
+    before = in_use()
+    getattr(torch.ops.aten, loss).out(x, y, out=out)
+    assert in_use() == before
+    assert out.item() == getattr(torch.nn.functional, loss)(x, y).item()
+
+
 def test_peak_and_allocations_are_counted():
     before = in_use()
     torch.hpu.reset_accumulated_memory_stats()

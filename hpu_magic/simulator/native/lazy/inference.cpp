@@ -143,7 +143,8 @@ bool meta_disagrees(const c10::OperatorHandle& op) {
       "aten::native_batch_norm", "aten::_native_batch_norm_legit",
       "aten::_native_batch_norm_legit_no_training", "aten::_batch_norm_with_update",
       "aten::_batch_norm_no_update", "aten::native_layer_norm", "aten::native_group_norm",
-      "aten::native_group_norm_backward", "aten::multilabel_margin_loss_forward"};
+      "aten::native_group_norm_backward", "aten::multilabel_margin_loss_forward",
+      "aten::_embedding_bag", "aten::_embedding_bag_forward_only"};
   return names.count(op.operator_name().name) > 0;
 }
 

@@ -38,13 +38,13 @@ Signature signature_of(const c10::OperatorHandle& op, const torch::jit::Stack& a
 const Inference& infer(
     const c10::OperatorHandle& op, const torch::jit::Stack& arguments, const Signature& signature);
 
-/// Clears the cache in a forked child, because another thread may have been changing it during the
-/// fork.
 /// Infers the results of an operator without a meta kernel by running it on CPU tensors of zeros.
 /// The sizes must not depend on values. Propagates errors from the kernel.
 const Inference& infer_on_host(
     const c10::OperatorHandle& op, const torch::jit::Stack& arguments, const Signature& signature);
 
+/// Clears the cache in a forked child, because another thread may have been changing it during the
+/// fork.
 void forget_inferences();
 
 /// Returns the time spent on inference since the last call to this function, in nanoseconds.

@@ -172,6 +172,10 @@ void rebind(const c10::Storage& storage, StoragePtr twin, size_t bytes) {
 
 void follow_twin(const c10::Storage& storage, Block& block) {
   StoragePtr twin = block.twin;
+  if (twin->nbytes() == block.bytes) {
+    rebind(storage, std::move(twin), std::exchange(block.bytes, 0));
+    return;
+  }
   try {
     card::reserve(device_bytes(twin->nbytes(), block.narrow));
   } catch (const c10::Error&) {

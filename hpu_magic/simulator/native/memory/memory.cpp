@@ -8,6 +8,7 @@
 #include <ATen/native/Resize.h>
 #include <c10/core/CPUAllocator.h>
 
+#include <algorithm>
 #include <atomic>
 #include <utility>
 
@@ -39,6 +40,36 @@ bool same_geometry(const at::Tensor& left, const at::Tensor& right) {
   return left.scalar_type() == right.scalar_type() && left.sizes() == right.sizes() &&
       left.strides() == right.strides() && left.storage_offset() == right.storage_offset() &&
       left.is_conj() == right.is_conj() && left.is_neg() == right.is_neg();
+}
+
+size_t used_bytes(const at::Tensor& tensor) {
+  return at::detail::computeStorageNbytes(
+      tensor.sizes(), tensor.strides(), tensor.dtype().itemsize(),
+      static_cast<size_t>(tensor.storage_offset()));
+}
+
+/// Frees the memory that a result does not use. For example, some CPU kernels use the storage of a
+/// reduced loss for the loss of each element first.
+void trim(const at::Tensor& result) {
+  const size_t used = used_bytes(result);
+  const c10::Storage& storage = result.storage();
+  if (used < storage.nbytes() && storage.resizable() && storage.unique()) {
+    at::native::resize_bytes_cpu(storage.unsafeGetStorageImpl(), used);
+  }
+}
+
+/// Updates a storage after a kernel has resized its twin, of which a tensor uses `used` bytes.
+void follow_kernel(const c10::Storage& storage, size_t used) {
+  Block* block = block_of(storage);
+  if (!block || !block->twin ||
+      (block->twin->data() == storage.data() && block->twin->nbytes() == block->bytes)) {
+    return;
+  }
+  used = std::max(used, block->bytes);
+  if (used < block->twin->nbytes()) {  // the kernel used the rest only temporarily
+    at::native::resize_bytes_cpu(block->twin.get(), used);
+  }
+  follow_twin(storage, *block);
 }
 
 }  // namespace
@@ -167,6 +198,7 @@ at::Tensor adopt(const at::Tensor& result) {
       result.layout() == c10::kStrided && result.has_storage(), "HPU tensors have strided layout; ",
       result.layout(), " results are not supported on HPU. Move the inputs to the CPU first.");
   unsupported_types::check(result.scalar_type());  // before memory is reserved
+  trim(result);
   narrow_types::apply(result);
   StoragePtr twin = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(
       result.storage().unsafeGetStorageImpl());
@@ -189,16 +221,11 @@ at::Tensor with_sizes(
 }
 
 void follow_kernel(const at::Tensor& tensor) {
-  const c10::Storage& storage = tensor.storage();
-  if (Block* block = block_of(storage);
-      block && block->twin &&
-      (block->twin->data() != storage.data() || block->twin->nbytes() != block->bytes)) {
-    follow_twin(storage, *block);
-  }
+  follow_kernel(tensor.storage(), used_bytes(tensor));
 }
 
 void write_back(const at::Tensor& tensor, const at::Tensor& view) {
-  follow_kernel(tensor);
+  follow_kernel(tensor.storage(), used_bytes(view));
   if (tensor.sizes() != view.sizes() || tensor.strides() != view.strides()) {
     tensor.unsafeGetTensorImpl()->set_sizes_and_strides(view.sizes(), view.strides());
   }

@@ -39,7 +39,7 @@ at::Tensor host_view(const at::Tensor& tensor);
 at::Tensor shape_view(const at::Tensor& tensor);
 
 /// Returns a device tensor that takes over the storage of a CPU result, with the precision of the
-/// card. An undefined tensor stays undefined.
+/// card, but only the memory that the result uses. An undefined tensor stays undefined.
 at::Tensor adopt(const at::Tensor& result);
 
 /// Returns a device tensor that uses the device storage `storage`, with the dtype, sizes and
