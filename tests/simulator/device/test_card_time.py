@@ -58,6 +58,33 @@ def test_host_waits_for_the_card(torch, clock, how):
     assert reading.host == reading.card > 0
 
 
+@pytest.mark.parametrize(
+    "how",
+    [
+        *("x.nonzero()", "x[x > 0]", "x.masked_select(x > 0)", "x.unique()", "x.equal(x + 1)"),
+        *("torch.repeat_interleave(x.long())", "x.long().bincount()"),
+    ],
+)
+def test_host_waits_for_sizes_and_results_that_depend_on_values(torch, clock, how):
+    x = torch.ones(2048, 2048, device="hpu")
+    clock.start()
+    eval(how, {"torch": torch, "x": (x @ x)[0]})
+    reading = clock.read()
+    assert reading.host == reading.card > 5 * LAUNCH
+    assert reading.waits == 1
+
+
+def test_host_does_not_wait_for_sizes_that_it_can_compute(torch, clock):
+    x, rows = torch.ones(2048, 2048, device="hpu"), torch.arange(3, device="hpu")
+    mask = torch.arange(2048) < 5
+    clock.start()
+    y = x @ x
+    y[rows], y[mask], y[0, :3].repeat_interleave(rows, output_size=3)
+    reading = clock.read()
+    assert reading.host < reading.card
+    assert reading.waits == 0
+
+
 def test_measured_host_leaves_the_card_idle(torch, clock):
     x = torch.ones(4, device="hpu")
     clock.start("measured")
@@ -93,6 +120,32 @@ def test_events_measure_the_time_on_the_card(torch, clock):
     x @ x
     last.record()
     assert first.elapsed_time(last) == pytest.approx(clock.read().card * 1e3)
+
+
+def test_time_between_events_of_different_clocks_is_refused(torch, clock):
+    before, first, second, after = (torch.hpu.Event(enable_timing=True) for _ in range(4))
+    before.record()
+    clock.start()
+    torch.ones(1024, 1024, device="hpu")
+    first.record()
+    clock.start()
+    second.record()
+    clock.stop()
+    after.record()
+    for one, other in ((before, first), (first, second), (second, after)):
+        with pytest.raises(RuntimeError, match="was started or stopped between these two events"):
+            one.elapsed_time(other)
+    assert before.elapsed_time(after) > 0
+
+
+def test_host_does_not_wait_for_events_of_an_earlier_clock(torch, clock):
+    clock.start()
+    torch.ones(1024, 1024, device="hpu")
+    event = torch.hpu.Event()
+    event.record()
+    clock.start()
+    event.synchronize()
+    assert clock.read().host == 0
 
 
 def test_records_list_operators_as_pytorch_calls_them(torch, clock):

@@ -72,6 +72,29 @@ def test_fallback_causes_a_host_synchronization(forked_script, lazy):
     assert waits == "2"
 
 
+SIZED_BY_VALUES = """
+import torch, hpu_magic
+x = torch.arange(4.0).to("hpu")
+mask = x > 1
+torch.hpu.synchronize()
+with hpu_magic.ledger() as costs:
+    mask.nonzero(), x[mask], x.masked_select(mask), x[mask.long()]
+    x.equal(x)
+print([(entry.name, entry.count) for entry in costs.entries if "synch" in entry.kind])
+"""
+
+
+@pytest.mark.parametrize("lazy", ["0", "1"])
+def test_host_reads_sizes_and_results_that_depend_on_values(forked_script, lazy):
+    reads = forked_script(SIZED_BY_VALUES, simulated=True, PT_HPU_LAZY_MODE=lazy)
+    assert sorted(eval(reads.splitlines()[-1])) == [
+        ("aten::equal", 1),
+        ("aten::index.Tensor", 1),
+        ("aten::masked_select", 1),
+        ("aten::nonzero", 1),
+    ]
+
+
 # PyTorch has these only for named devices, or implements them through the operator without out=.
 # They hide nothing, since they have no decomposition.
 FOR_NAMED_DEVICES = {

@@ -33,6 +33,10 @@ size_t most_records = 0;
 std::atomic<bool> measures_host{false};
 double between_operators = 0;  // measured time on the host that is not yet on its clock
 Host::time_point left;
+uint64_t run = 0;  // the number of starts
+
+thread_local int operators = 0;  // that this thread is inside of
+thread_local bool waits_at_end = false;
 
 /// Adds the measured time to the host's clock, and returns it.
 double advance_host() {
@@ -89,6 +93,7 @@ void start(bool host_is_measured, size_t most) {
   measures_host.store(host_is_measured);
   between_operators = 0;
   left = Host::now();
+  ++run;
   running.store(true);
 }
 
@@ -135,27 +140,35 @@ void wait() {
   if (!on()) {
     return;
   }
+  if (operators > 0) {
+    waits_at_end = true;
+    return;
+  }
   const std::lock_guard lock(locks::clock);
   advance_host();
   wait_until_locked(now.card);
 }
 
-void wait_until(double seconds) {
-  if (!on()) {
+void wait_until(const Moment& moment) {
+  const std::lock_guard lock(locks::clock);
+  if (!on() || moment.run != run) {
     return;
   }
-  const std::lock_guard lock(locks::clock);
   advance_host();
-  wait_until_locked(seconds);
+  wait_until_locked(moment.seconds);
 }
 
-double end_of_work() {
+Moment end_of_work() {
   const std::lock_guard lock(locks::clock);
+  if (!on()) {
+    return {};
+  }
   advance_host();
-  return std::max(now.card, now.host);
+  return {run, std::max(now.card, now.host)};
 }
 
 void enter() {
+  ++operators;
   if (!measures_host.load(std::memory_order_relaxed)) {
     return;
   }
@@ -164,6 +177,9 @@ void enter() {
 }
 
 void leave() {
+  if (--operators == 0 && std::exchange(waits_at_end, false)) {
+    wait();
+  }
   if (!measures_host.load(std::memory_order_relaxed)) {
     return;
   }

@@ -46,6 +46,12 @@ struct Reading {
   std::map<std::string, uint64_t> unpriced;  // how often work without a price ran
 };
 
+/// A point in time on the card's clock, which is set to zero at each start.
+struct Moment {
+  uint64_t run = 0;  // the number of the start; 0 if the clock was off
+  double seconds = 0;
+};
+
 extern std::atomic<bool> running;
 
 inline bool on() {
@@ -68,14 +74,15 @@ void learn_unpriced(uint64_t signature, const std::string& name);
 void count_unpriced(const std::string& name);
 void forget_prices();
 
-/// Makes the host wait until the card has finished all launched work.
+/// Makes the host wait until the card has finished all launched work. Inside an operator, which is
+/// launched when it ends, the host waits at its end.
 void wait();
-/// Makes the host wait for a point in time on the card's clock.
-void wait_until(double seconds);
-/// Returns the time at which the launched work ends on the card's clock.
-double end_of_work();
+/// Makes the host wait for a moment, unless the clock was set to zero since then.
+void wait_until(const Moment& moment);
+/// Returns the moment at which the launched work ends.
+Moment end_of_work();
 
-/// Called when an operator begins and ends, to measure the time in between on the host.
+/// Called when an operator begins and ends on this thread.
 void enter();
 void leave();
 

@@ -17,7 +17,6 @@
 #include <chrono>
 #include <memory>
 #include <new>
-#include <optional>
 
 namespace hpu {
 namespace {
@@ -47,7 +46,7 @@ void run_recorded() {
 
 struct Event {
   std::chrono::steady_clock::time_point recorded;
-  std::optional<double> on_card;  // on the card's clock, in seconds
+  clock::Moment on_card;
 };
 
 struct Guard final : c10::impl::DeviceGuardImplInterface {
@@ -110,16 +109,15 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     run_recorded();
     auto& recorded = *static_cast<Event*>(*event);
     recorded.recorded = std::chrono::steady_clock::now();
-    recorded.on_card =
-        clock::on() ? std::optional<double>(clock::end_of_work()) : std::nullopt;
+    recorded.on_card = clock::end_of_work();
   }
   void block(void*, const c10::Stream&) const override {}
   bool queryEvent(void*) const override {
     return true;
   }
   void synchronizeEvent(void* event) const override {
-    if (event && static_cast<Event*>(event)->on_card) {
-      clock::wait_until(*static_cast<Event*>(event)->on_card);
+    if (event) {
+      clock::wait_until(static_cast<Event*>(event)->on_card);
     }
   }
   void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
@@ -130,8 +128,12 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
         start && end, "Both events must be recorded before calculating elapsed time.");
     const auto& first = *static_cast<Event*>(start);
     const auto& last = *static_cast<Event*>(end);
-    if (first.on_card && last.on_card) {
-      return (*last.on_card - *first.on_card) * 1e3;
+    TORCH_CHECK(
+        first.on_card.run == last.on_card.run,
+        "The card's clock was started or stopped between these two events, so the time between "
+        "them is unknown; record both while the clock runs, or both while it is off.");
+    if (first.on_card.run > 0) {
+      return (last.on_card.seconds - first.on_card.seconds) * 1e3;
     }
     return std::chrono::duration<double, std::milli>(last.recorded - first.recorded).count();
   }

@@ -18,6 +18,7 @@ namespace hpu {
 namespace {
 
 using torch::jit::Stack;
+using Arguments = c10::ArrayRef<c10::IValue>;
 
 bool is_mask(const at::Tensor& tensor) {
   return tensor.defined() &&
@@ -68,12 +69,12 @@ Inference assume_index(const c10::OperatorHandle& op, Stack arguments) {
   return infer(op, arguments, signature_of(op, arguments));
 }
 
-int64_t integer(const Stack& arguments, const c10::OperatorHandle& op, const char* name) {
+int64_t integer(Arguments arguments, const c10::OperatorHandle& op, const char* name) {
   const auto index = op.schema().argumentIndexWithName(name);
   return index && arguments[*index].isInt() ? arguments[*index].toInt() : -1;
 }
 
-bool flag(const Stack& arguments, const c10::OperatorHandle& op, const char* name) {
+bool flag(Arguments arguments, const c10::OperatorHandle& op, const char* name) {
   const auto index = op.schema().argumentIndexWithName(name);
   return index && arguments[*index].isBool() && arguments[*index].toBool();
 }
@@ -104,7 +105,7 @@ Inference assume_distinct(const c10::OperatorHandle& op, const Stack& arguments)
 
 }  // namespace
 
-bool depends_on_values(const c10::OperatorHandle& op, const Stack& arguments) {
+bool depends_on_values(const c10::OperatorHandle& op, Arguments arguments) {
   if (indexes(op)) {
     const auto indices = arguments[1].toOptionalTensorVector();
     return std::any_of(indices.begin(), indices.end(), [](const std::optional<at::Tensor>& index) {
@@ -118,6 +119,22 @@ bool depends_on_values(const c10::OperatorHandle& op, const Stack& arguments) {
     return false;
   }
   return op.hasTag(at::Tag::dynamic_output_shape) || name_of(op) == "torchvision::nms";
+}
+
+bool reads_card(const c10::OperatorHandle& op, Arguments arguments) {
+  if (op.hasTag(at::Tag::data_dependent_output)) {  // a number on the host
+    return true;
+  }
+  if (!depends_on_values(op, arguments)) {
+    return false;
+  }
+  bool on_card = !indexes(op);
+  if (indexes(op)) {
+    for_each_tensor(arguments[1], [&on_card](const at::Tensor& index) {
+      on_card = on_card || (is_mask(index) && on_device(index));
+    });
+  }
+  return on_card;
 }
 
 Inference assume_shapes(const c10::OperatorHandle& op, const Stack& arguments) {

@@ -1,4 +1,4 @@
-// Result sizes that depend on values, in a dry run.
+// Result sizes that depend on values, and those that a dry run assumes.
 #pragma once
 
 #include "lazy/inference.h"
@@ -11,7 +11,10 @@
 namespace hpu {
 
 /// Returns whether an operator's result sizes depend on the values of these arguments.
-bool depends_on_values(const c10::OperatorHandle& op, const torch::jit::Stack& arguments);
+bool depends_on_values(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments);
+
+/// Returns whether the host reads a value from the card to run a call, such as the size of a result.
+bool reads_card(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments);
 
 /// Returns the results of such an operator under these assumptions: a mask selects the portion
 /// `Assumption::share` of its elements, all elements are distinct, and non-maximum suppression

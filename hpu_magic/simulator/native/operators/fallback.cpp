@@ -2,6 +2,7 @@
 
 #include "calls/policy.h"
 #include "events/events.h"
+#include "lazy/assumed_shapes.h"
 #include "lazy/dry_call.h"
 #include "lazy/recorder.h"
 #include "lazy/skipped_call.h"
@@ -16,9 +17,12 @@ void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::S
     recorder::record(op, stack);
     return;
   }
-  if (policy::falls_back(op)) {
+  const bool falls_back = policy::falls_back(op);
+  if (falls_back) {
     policy::check_fallback(op);
-    // On a card, a fallback first copies the inputs to the host.
+  }
+  // On a card, a fallback first copies the inputs to the host.
+  if (falls_back || reads_card(op, torch::jit::last(*stack, op.schema().arguments().size()))) {
     events::emit(events::Kind::host_synchronization, c10::toString(op.operator_name()));
   }
   if (skipping::compile_only() && skip_call(op, stack)) {

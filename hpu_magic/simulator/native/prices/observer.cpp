@@ -282,9 +282,11 @@ auto* of_process = new Sequence;  // guarded by locks::clock
 
 struct Call : at::ObserverContext {
   explicit Call(const Traits& called) : traits(&called) {
+    clock::enter();
     inside_write = called.mutates;
   }
   ~Call() override {
+    clock::leave();
     inside = was_inside;
     inside_write = was_inside_write;
   }
@@ -322,7 +324,6 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
     clock::count_unpriced(traits.name.name);
     return nullptr;
   }
-  clock::enter();
   auto call = std::make_unique<Call>(traits);
   call->signature = signer.hash();
   call->collected = of_thread || collects_all.load(std::memory_order_relaxed);
@@ -359,9 +360,6 @@ void finish(Call& call, const std::vector<c10::IValue>& results) {
     single.add(call.signature, std::move(operation));
     single.launch_operator(call.signature);
   }
-  if (copies_to_host) {
-    clock::wait();
-  }
 }
 
 void end(const at::RecordFunction& function, at::ObserverContext* context) {
@@ -376,7 +374,6 @@ void end(const at::RecordFunction& function, at::ObserverContext* context) {
   } else if (!failed && !clock::launch(call.signature)) {
     clock::count_unpriced(c10::toString(call.traits->name));
   }
-  clock::leave();
 }
 
 std::optional<at::CallbackHandle> handle;
