@@ -1,4 +1,4 @@
-"""What to run dry, and in which environment."""
+"""The script or cell of a dry run, its options and its environment."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _owner: int | None = None
 
 @dataclass(frozen=True)
 class Options:
-    """What to run, and how; `SWITCH` contains the options as JSON.
+    """The options of a dry run; `SWITCH` contains them as JSON.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ def _leave(status: int) -> None:
 
 
 def leave(status: int, ended: dict[str, Any]) -> None:
-    """Write the record of a run that has ended in this way, and exit."""
+    """Write the record of a run, which contains how it ended, and exit."""
     try:
         _finish(ended)
     except Exception as error:  # noqa: BLE001 - importing torch may fail in any way
@@ -129,7 +129,7 @@ def _finish(ended: dict[str, Any]) -> None:
 
 
 def refuse(why: str) -> None:
-    """Write the reason why the run cannot start instead of its record."""
+    """Write why the run cannot start, instead of its record."""
     _write({"refusal": why})
 
 

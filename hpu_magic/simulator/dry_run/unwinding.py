@@ -25,7 +25,7 @@ def raise_outside(error: BaseException, catcher: CodeType | None) -> None:
     """Raise an error as soon as a function, or one that called it, is in a line outside of `try`.
 
     `catcher` is the function's code. If it does not call this function, the error is raised now. If
-    the functions stay in such statements, the error is raised after some lines nevertheless, so
+    the functions stay in such statements, the error is nevertheless raised after some lines, so
     that an outer statement catches it.
     """
     lines = 0

@@ -36,7 +36,7 @@ def install() -> None:
 
 
 def _check_stages() -> None:
-    """Make schedules with one stage per rank refuse more stages than ranks, which would hang."""
+    """Make schedules with one stage per rank reject more stages than ranks, which would hang."""
     schedules: Any = importlib.import_module("torch.distributed.pipelining.schedules")
     create = schedules.PipelineScheduleSingle.__init__
 
