@@ -2,8 +2,8 @@
 
 import pytest
 import torch
+from priced_programs import PEAK, costs_of, nn, traced, trained
 
-from hpu_magic.estimates.cost.attention import SKIPPED
 from hpu_magic.estimates.cost.constants import FITTED
 from hpu_magic.estimates.cost.hardware import GENERATIONS, LINK_EFFICIENCY, generation_named
 from hpu_magic.estimates.cost.pricing import SECONDS_PER_OPERATOR, compile_seconds, price
@@ -13,30 +13,13 @@ from hpu_magic.estimates.layout import parse
 from hpu_magic.estimates.tracing.optimizers import maker
 from hpu_magic.estimates.tracing.step import StepOptions, trace_step
 
-nn = torch.nn
 GAUDI2 = GENERATIONS["gaudi2"]
-PEAK = 432e12 * FITTED.matrix_efficiency["gaudi2"]
 BANDWIDTH = 2.45e12 * FITTED.memory_efficiency["gaudi2"]
-
-
-def traced(model, *shape, train=False, **options):
-    inputs = (torch.empty(*shape, device="meta"),)
-    options = StepOptions(train=train, dtype=torch.bfloat16, **options)
-    return trace_step(model.to("meta"), inputs, {}, options)
-
-
-def trained(model, *shape, **options):
-    return traced(model, *shape, train=True, **options)
 
 
 class Chain(nn.Module):
     def forward(self, x):
         return (x.relu() * 2).neg()
-
-
-def costs_of(prices):
-    """Return the costs of operations that take time."""
-    return [cost for cost in prices.operations if cost.seconds]
 
 
 def test_large_products_run_at_the_arrays_peak():
@@ -194,11 +177,6 @@ def test_tensor_parallel_layers_reduce_once_per_pass():
     assert [each / other for each, other in products] == [pytest.approx(4), pytest.approx(4)]
 
 
-class Attention(nn.Module):
-    def forward(self, x):
-        return nn.functional.scaled_dot_product_attention(x, x, x)
-
-
 class Scaled(nn.Module):
     """A product of 8-bit matrices with float32 scales and a bf16 bias."""
 
@@ -236,62 +214,6 @@ def test_type_of_a_product_is_that_of_its_matrices():
     program = traced(Mixed(), 4096, 4096)
     (seconds,) = (cost.matrix for cost in price(program, "gaudi2").operations if cost.matrix)
     assert seconds == pytest.approx(2 * 4096**3 / PEAK)
-
-
-def test_indivisible_heads_are_refused():
-    program = traced(nn.Sequential(Attention()), 2, 6, 128, 64)
-    with pytest.raises(EstimateError, match=r"6 attention heads are not divisible by tp=4"):
-        price(program, "gaudi2", layout=parse(None, "tp=4"))
-
-
-def test_attention_includes_products_and_softmax():
-    program = traced(Attention(), 2, 8, 1024, 128)
-    (cost,) = costs_of(price(program, "gaudi2"))
-    assert cost.matrix == pytest.approx(2 * 2 * 2 * 8 * 1024 * 1024 * 128 / PEAK)
-    assert cost.vector > 0
-
-
-class Causal(nn.Module):
-    def forward(self, x):
-        return nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True)
-
-
-class Fused(nn.Module):
-    def __init__(self, causal):
-        super().__init__()
-        self.causal = causal
-
-    def forward(self, x):
-        from habana_frameworks.torch.hpex.kernels import FusedSDPA
-
-        return FusedSDPA.apply(x, x, x, None, 0.0, self.causal)
-
-
-@pytest.mark.parametrize("train", [False, True])
-def test_the_vendors_kernel_skips_scores_above_the_diagonal(shell, train):
-    whole, causal = (
-        [cost for cost in price(program, "gaudi2").operations if cost.matrix and cost.vector]
-        for program in (
-            traced(nn.Sequential(nn.Linear(128, 128), Fused(each)), 2, 8, 1024, 128, train=train)
-            for each in (False, True)
-        )
-    )
-    assert len(whole) == len(causal) == 1 + train
-    half = 1 - SKIPPED * (1 - 1025 / 2048)
-    for one, other in zip(causal, whole, strict=True):
-        assert one.vector / other.vector == pytest.approx(half)
-        # The matrix engines compute complete tiles.
-        assert half <= one.matrix / other.matrix < 1
-
-
-def test_a_causal_mask_is_added_to_all_scores():
-    plain, causal = (
-        costs_of(price(traced(model, 2, 8, 1024, 128), "gaudi2"))[-1]
-        for model in (Attention(), Causal())
-    )
-    assert causal.matrix == plain.matrix
-    assert causal.vector > plain.vector
-    assert causal.memory > plain.memory
 
 
 def test_pipelines_have_a_bubble():
@@ -411,16 +333,6 @@ def test_convolutions_are_products_of_their_unfolded_inputs():
     assert costs["aten.convolution.default"].matrix == pytest.approx(flops / PEAK, rel=0.05)
 
 
-def test_narrow_products_wait_for_their_results():
-    def seconds(width):
-        program = traced(nn.Linear(width, 4096, bias=False), 4096, width)
-        return costs_of(price(program, "gaudi2"))[0].matrix
-
-    # The shorter edge of an array with 128 x 512 elements.
-    assert seconds(32) == pytest.approx(seconds(128))
-    assert seconds(256) == pytest.approx(2 * seconds(128))
-
-
 class Moved(nn.Module):
     def __init__(self, move):
         super().__init__()
@@ -430,15 +342,15 @@ class Moved(nn.Module):
         return self.move(x.relu()).neg()
 
 
-def test_elements_are_moved_in_a_kernel_of_their_own():
+def test_rolled_elements_are_moved_in_a_kernel_of_their_own():
     moves = [torch.abs, lambda x: x.transpose(0, 1).contiguous(), lambda x: x.roll(1, 0)]
     plain, transposed, rolled = (
         price(traced(Moved(move), 64, 64, 4096), "gaudi2").operations for move in moves
     )
-    assert sum(each.launch for each in plain) == pytest.approx(FITTED.node_seconds)
-    for moved in (transposed, rolled):
-        assert sum(each.launch for each in moved) == pytest.approx(3 * FITTED.node_seconds)
-        assert sum(each.memory for each in moved) > sum(each.memory for each in plain)
+    for fused in (plain, transposed):
+        assert sum(each.launch for each in fused) == pytest.approx(FITTED.node_seconds)
+    assert sum(each.launch for each in rolled) == pytest.approx(3 * FITTED.node_seconds)
+    assert sum(each.memory for each in rolled) > sum(each.memory for each in plain)
 
 
 def test_rows_are_padded_to_complete_vectors():

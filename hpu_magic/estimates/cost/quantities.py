@@ -210,13 +210,11 @@ class _Reader:
 def array_seconds(product: Product, card: Generation, dtype: str) -> float:
     """Return the time in seconds that a matmul takes at the arrays' peak rate, ignoring memory.
 
-    The best array shape is used. An array computes the tiles of the result one after the other. It
-    adds one product per cycle to each element of the tile. Then the results leave the array along
-    its longer edge, so a tile takes at least as many cycles as the shorter edge is long.
+    The best array shape is used. An array computes the tiles of the result one after the other, and
+    adds one product per cycle to each element of a tile.
     """
-    area = min(
-        _tiles(product, card, rows, columns) * max(product.k, min(rows, columns)) * rows * columns
-        for rows, columns in card.array_shapes
+    area = product.k * min(
+        _tiles(product, card, rows, columns) * rows * columns for rows, columns in card.array_shapes
     )
     return 2 * area * card.matrix_engines / card.matrix_flops[dtype]
 
