@@ -14,12 +14,14 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import asdict
+from math import log, log1p
 
+import numpy as np
 from calibration.batch import Batch
 from calibration.fit import Figures, errors_of, fitted, held_out, spread, values
 from calibration.measurements import KINDS, Job, job_of, measurements
 from calibration.peaks import peaks
-from calibration.selection import Selection, band, candidates
+from calibration.selection import Errors, Selection, band, candidates
 
 from hpu_magic import backend
 from hpu_magic.estimates.cost.constants import FITTED, Constants
@@ -39,46 +41,43 @@ def jobs() -> list[Job]:
 def residuals(measured: Batch, constants: Constants) -> str:
     """Return the constants and their residuals as text."""
     lines = [f"{name} = {value:.4g}" for name, value in values(constants).items()]
-    all_errors = errors_of(measured, constants)
-    for kind in KINDS:
-        errors = [
-            error
-            for job, error in zip(measured.jobs, all_errors, strict=True)
-            if job.measurement.kind == kind and job.measurement.scored
-        ]
-        median, most, bias = spread(errors)
-        lines.append(f"{kind}: median {median:.1%}, 90 % within {most:.1%}, bias {bias:.3f}")
-    return "\n".join(lines)
+    errors = errors_of(measured, constants)
+    return "\n".join([*lines, *(_summary(measured, errors, kind) for kind in KINDS)])
 
 
 def choice(measured: Batch) -> str:
     """Return the best regularization, and the errors expected for other families, as text."""
-    selection = Selection(measured, FITTED, candidates())
+    selection = Selection(measured, candidates())
     chosen, found = selection.nested()
     lines = [f"best: {selection.best()}"]
     lines += [f"without {family}: {name}" for family, name in chosen.items()]
     for kind in KINDS:
-        errors = [
-            error
-            for job, error in zip(measured.jobs, found, strict=True)
-            if job.measurement.kind == kind and job.measurement.scored
-        ]
-        median, most, bias = spread(errors)
         factors = ", ".join(
             f"{share:.0%} within a factor of {band(measured, found, kind, share):.2f}"
             for share in (0.8, 0.9)
         )
-        lines.append(
-            f"{kind}: median {median:.1%}, 90 % within {most:.1%}, bias {bias:.3f}; {factors}"
-        )
+        lines.append(f"{_summary(measured, found, kind)}; expected: {factors}")
     return "\n".join(lines)
+
+
+def _summary(measured: Batch, errors: Errors, kind: str) -> str:
+    """Return the sizes of the errors for a kind of work, and how many are inside the bands."""
+    ones = [
+        (error, job.measurement.band)
+        for job, error in zip(measured.jobs, errors, strict=True)
+        if job.measurement.kind == kind and job.measurement.scored
+    ]
+    median, most, bias = spread([error for error, _ in ones])
+    inside = [abs(log1p(error)) <= log(band) for error, band in ones if band is not None]
+    text = f"{kind}: median {median:.1%}, 90 % within {most:.1%}, bias {bias:.3f}"
+    return f"{text}, {np.mean(inside):.0%} of {len(ones)} inside the band" if inside else text
 
 
 def figures(measured: Batch) -> Figures:
     """Return the estimates of all measurements with the current constants."""
     return Figures(
         [float(each) for each in measured.estimates(FITTED)],
-        held_out(measured, FITTED),
+        held_out(measured),
         list(peaks()),
     )
 
@@ -91,6 +90,6 @@ if __name__ == "__main__":
     if task == "choose":
         print(choice(all_jobs))
     elif task == "fit":
-        print(residuals(all_jobs, fitted(all_jobs, FITTED)))
+        print(residuals(all_jobs, fitted(all_jobs)))
     else:
         print(json.dumps(asdict(figures(all_jobs))))

@@ -23,6 +23,7 @@ from calibration.fit import (  # noqa: E402  (needs the path above)
 )
 from calibration.layers import alike_added  # noqa: E402
 from calibration.measurements import (  # noqa: E402
+    BATCHED,
     KINDS,
     PRODUCTS,
     SINGLE,
@@ -90,10 +91,38 @@ def test_fit_recovers_the_constants_of_artificial_measurements(products):
     made = with_values(FITTED, values(FITTED).values())
     errors = [each.estimate(made) / each.estimate(FITTED) - 1 for each in products]
     assert errors == pytest.approx([0.0] * len(measured))
-    better = fitted(Batch(products), FITTED)
+    better = fitted(Batch(products))
     assert (
         spread([each.estimate(better) / each.measurement.value - 1 for each in products])[0] < 0.1
     )
+
+
+def test_fit_does_not_depend_on_the_current_constants(products, monkeypatch):
+    batch = Batch(products)
+    expected = values(fitted(batch))
+    doubled = with_values(FITTED, [2 * value for value in values(FITTED).values()])
+    monkeypatch.setattr("calibration.fit.FITTED", doubled)
+    assert values(fitted(batch)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted", "band"),
+    [
+        (PRODUCTS, {}, None),
+        (TRAINING, {"parallel": "zero2"}, BANDS["training"]),
+        (TRAINING, {"parallel": "fsdp", "mode": "compile"}, BANDS["unmeasured"]),
+        (SINGLE, {"cards": "1", "new": "100"}, BANDS["single sequences"]),
+        (SINGLE, {"cards": "8", "new": "100"}, BANDS["unmeasured"]),
+        (SINGLE, {"new": "1"}, BANDS["passes"]),
+        (BATCHED, {"cards": "8"}, BANDS["batches"]),
+    ],
+)
+def test_measurements_have_the_bands_of_their_estimates(kind, wanted, band):
+    alike = [
+        one for one in measurements() if one.kind == kind and wanted.items() <= one.row.items()
+    ]
+    assert alike
+    assert {one.band for one in alike} == {band}
 
 
 def named(jobs, families):
@@ -114,11 +143,11 @@ def test_regularization_is_chosen_without_the_family_that_it_is_judged_on(produc
     batch = Batch(named(products, "aabbccdd"))
     loose = {name: (value, 0.5) for name, (value, _) in PRIORS.items()}
     wrong = {name: (value / 3, 0.001) for name, (value, _) in PRIORS.items()}
-    selection = Selection(batch, FITTED, {"wrong": wrong, "loose": loose})
+    selection = Selection(batch, {"wrong": wrong, "loose": loose})
     chosen, errors = selection.nested()
     assert chosen == dict.fromkeys("abcd", "loose")
     assert selection.best() == "loose"
-    constants = fitted(batch, FITTED, loose, ["a"])
+    constants = fitted(batch, loose, ["a"])
     assert errors[:2] == pytest.approx(errors_of(batch, constants)[:2])
     assert np.abs(errors).max() < 0.3
 

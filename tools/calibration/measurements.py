@@ -13,6 +13,7 @@ import torch
 
 from calibration import models
 from calibration.layers import DEEPER, SHALLOW, alike_added, deep
+from hpu_magic.estimates.cost.bands import band_of_inference, band_of_training
 from hpu_magic.estimates.cost.constants import Constants
 from hpu_magic.estimates.cost.hardware import generation_named
 from hpu_magic.estimates.cost.pricing import Workload, add_up, seconds_of, workload_of
@@ -20,7 +21,7 @@ from hpu_magic.estimates.cost.products import Product
 from hpu_magic.estimates.cost.quantities import Operations, Products, array_seconds
 from hpu_magic.estimates.generation.passes import passes_of, preallocated, with_cache_in
 from hpu_magic.estimates.generation.protocol import protocol_of
-from hpu_magic.estimates.layout import parse
+from hpu_magic.estimates.layout import Layout, parse
 from hpu_magic.estimates.tracing.optimizers import maker
 from hpu_magic.estimates.tracing.program import Program
 from hpu_magic.estimates.tracing.step import StepOptions, trace_step
@@ -53,6 +54,24 @@ class Measurement:
     def value(self) -> float:
         """The figure."""
         return float(self.row["value"])
+
+    @property
+    def layout(self) -> Layout:
+        """How the job is distributed among the cards."""
+        parallel = self.row["parallel"]
+        return parse(int(self.row["cards"]), None if parallel == "-" else parallel)
+
+    @property
+    def band(self) -> float | None:
+        """Factor of the band that an estimate of the job has; None for matrix products."""
+        row = self.row
+        if self.kind == PRODUCTS:
+            return None
+        if self.kind == TRAINING:
+            return band_of_training(self.layout, row["mode"], row["dtype"]).high
+        card = generation_named(row["generation"])
+        sequences, new = int(row["batch"]), int(row["new"])
+        return band_of_inference(sequences, new, self.layout, card, row["dtype"]).high
 
     @property
     def job(self) -> str:
@@ -138,7 +157,7 @@ def _product(item: Measurement) -> Job:
 
 def _training(each: Measurement) -> Job:
     row = each.row
-    layout = parse(int(row["cards"]), None if row["parallel"] == "-" else row["parallel"])
+    layout = each.layout
     batch, accumulate = int(row["batch"]), int(row["accumulate"])
 
     def step(layers: int | None) -> Workload:
@@ -205,7 +224,7 @@ def _training_program(
 
 def _generation(each: Measurement) -> Job:
     row = each.row
-    layout = parse(int(row["cards"]), None if row["parallel"] == "-" else row["parallel"])
+    layout = each.layout
     batch, prompt, new = (int(row[name]) for name in ("batch", "prompt", "new"))
 
     def step(place: int) -> Callable[[int | None], Workload]:

@@ -17,7 +17,6 @@ from scipy.stats import t
 
 from calibration.batch import Batch
 from calibration.fit import PRIORS, Priors, errors_of, families, fitted
-from hpu_magic.estimates.cost.constants import Constants
 
 # This constant must be small, because a step with ZeRO takes about as long on two cards as on one.
 _FIXED = {"exchange.zero"}
@@ -31,15 +30,15 @@ def candidates() -> dict[str, Priors]:
             name: (value, width * (1.0 if name in _FIXED else factor))
             for name, (value, width) in PRIORS.items()
         }
-        for factor in (2 / 3, 1.0)
+        for factor in (1.0, 1.5)
     }
 
 
 class Selection:
     """Chooses among candidates by the errors on families that are left out."""
 
-    def __init__(self, batch: Batch, start: Constants, known: Mapping[str, Priors]) -> None:
-        self._batch, self._start, self._known = batch, start, known
+    def __init__(self, batch: Batch, known: Mapping[str, Priors]) -> None:
+        self._batch, self._known = batch, known
         self._families = families(batch)
         self._errors = cache(self._errors_without)
 
@@ -71,7 +70,7 @@ class Selection:
         return float(np.mean([np.mean(cell) for cell in cells.values()]))
 
     def _errors_without(self, name: str, left_out: frozenset[str]) -> Errors:
-        constants = fitted(self._batch, self._start, self._known[name], left_out)
+        constants = fitted(self._batch, self._known[name], left_out)
         return errors_of(self._batch, constants)
 
 

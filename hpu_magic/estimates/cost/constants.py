@@ -44,21 +44,21 @@ class Constants:
 
 
 FITTED = Constants(
-    matrix_efficiency={"gaudi": 0.706, "gaudi2": 0.92, "gaudi3": 0.9},
-    memory_efficiency={"gaudi": 0.645, "gaudi2": 0.946, "gaudi3": 0.929},
-    vector_efficiency=0.335,
-    block=358.0,
-    fusion=0.587,
-    node_seconds=9.05e-06,
-    launch_seconds=2.34e-05,
-    link_latency=3.77e-05,
-    exchange={"ddp": 0.685, "zero": 2.34, "zero3": 3.56},
+    matrix_efficiency={"gaudi": 0.711, "gaudi2": 0.934, "gaudi3": 0.9},
+    memory_efficiency={"gaudi": 0.684, "gaudi2": 0.929, "gaudi3": 0.903},
+    vector_efficiency=0.337,
+    block=368.0,
+    fusion=0.562,
+    node_seconds=9.11e-06,
+    launch_seconds=1.9e-05,
+    link_latency=2.05e-05,
+    exchange={"ddp": 0.668, "zero": 2.32, "zero3": 3.05},
 )
 
 
-# The error factor for each kind of work. A band of this factor around the estimate is expected to
-# contain 90 % of the measurements of other model families; docs/estimates.md lists the errors on
-# which it is based. The factors for single passes and for unmeasured work are assumptions.
+# The error factor for each kind of work. A band of this factor around the estimate contains at
+# least 80 % of the measurements of model families that the fit leaves out; docs/estimates.md lists
+# these errors. The factors for single passes and for unmeasured work are assumptions.
 BANDS = {
     "training": 1.8,
     "passes": 1.5,
