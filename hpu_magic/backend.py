@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +18,7 @@ from hpu_magic.simulator.activation import SWITCH
 from hpu_magic.simulator.finder import vendor_package
 
 if TYPE_CHECKING:
-    from hpu_magic.simulator.card_time import Reading
+    from hpu_magic.simulator.card_time import Reading, Record
 
 
 def is_simulated() -> bool:
@@ -37,6 +39,25 @@ def card_time() -> Reading | None:
         return None
     reading: Reading = clock.read()
     return reading
+
+
+def card_records() -> AbstractContextManager[list[Record]]:
+    """Record the simulated card's work in a ``with`` block, and fill the list at its end.
+
+    The list remains empty if the card's clock is off or the card is real.
+    """
+    if card_time() is None:
+        return nullcontext([])
+    from hpu_magic.simulator import card_time as clock
+
+    return clock.recording()
+
+
+def card_trace_events(records: Sequence[Record], start: float) -> list[dict[str, object]]:
+    """Return the events of a trace for work from `card_records`; see the simulator's function."""
+    from hpu_magic.simulator import card_time as clock
+
+    return clock.trace_events(records, start)
 
 
 def set_card_time(host: str) -> None:

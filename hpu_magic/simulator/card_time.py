@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -19,8 +20,10 @@ from hpu_magic.simulator import engine
 from hpu_magic.simulator.cards.configuration import HOSTS, Configuration, card_time_host
 
 _MOST_RECORDS = 1_000_000
+_PROCESS = "card time"  # the process of a trace's tracks
 
 _source: _Source | None = None
+_earlier: list[Record] = []  # records that `take_records` has not returned yet
 _is_on = False
 
 
@@ -67,6 +70,8 @@ class Record:
     name: str
     launched: float
     """Time of the launch on the host's clock."""
+    launching: float
+    """Time that the host needed to launch it."""
     start: float
     """Time of the start on the card's clock."""
     seconds: float
@@ -89,6 +94,7 @@ def start(host: str = "ideal", *, records: bool = False) -> None:
         _source = made(Configuration.from_environment().generation)
         native.set_price_source(_source)
     native.start_clock(host == "measured", _MOST_RECORDS if records else 0)
+    _earlier.clear()
     _is_on = True
 
 
@@ -123,39 +129,75 @@ def price_error() -> str:
 
 def take_records() -> list[Record]:
     """Return the work that ran since the last call, at most one million launches."""
-    return [Record(*each) for each in engine.load().take_records()]
+    taken = [*_earlier, *(Record(*each) for each in engine.load().take_records())]
+    _earlier.clear()
+    return taken
+
+
+@contextmanager
+def recording() -> Iterator[list[Record]]:
+    """Record the work that runs in a ``with`` block, and fill the list at its end.
+
+    If ``start(records=True)`` also records the work, `take_records` still returns it.
+    """
+    native = engine.load()
+    before, records = take_records(), list[Record]()
+    kept = native.keep_records(_MOST_RECORDS)
+    try:
+        yield records
+    finally:
+        records += take_records()
+        native.keep_records(kept)
+        if kept:
+            _earlier.extend([*before, *records])
 
 
 def write_trace(path: str | Path, records: Iterable[Record] | None = None) -> None:
     """Write records, or those of `take_records`, as a trace that ui.perfetto.dev can open.
 
-    Each part of the card has a track. Like `take_records`, this needs ``start(records=True)``.
+    The host and each part of the card have a track. Like `take_records`, this needs
+    ``start(records=True)``.
     """
-    low, high = read().band
-    title = f"Card time (estimate; measured times may be {low:.2g} to {high:.2g} times as long)"
-    events: list[dict[str, object]] = [_metadata("process_name", 0, title)]
-    tracks = dict.fromkeys(read().busy)
-    events += [_metadata("thread_name", number, name) for number, name in enumerate(tracks)]
-    for record in take_records() if records is None else records:
-        events += _spans(record)
+    events = trace_events(take_records() if records is None else records)
     Path(path).write_text(json.dumps({"traceEvents": events}))
 
 
+def trace_events(records: Iterable[Record], start: float = 0.0) -> list[dict[str, object]]:
+    """Return the work as events of a trace, with a track for the host and each part of the card.
+
+    ``start`` is added to all times, in seconds.
+    """
+    reading = read()
+    low, high = reading.band
+    title = f"Card time (estimate; measured times may be {low:.2g} to {high:.2g} times as long)"
+    tracks = ("host", *reading.busy)
+    events = [_metadata("process_name", 0, title)]
+    events += [_metadata("thread_name", number, name) for number, name in enumerate(tracks)]
+    for record in records:
+        events += _spans(record, start)
+    return events
+
+
 def _metadata(kind: str, track: int, name: str) -> dict[str, object]:
-    return {"name": kind, "ph": "M", "pid": 0, "tid": track, "args": {"name": name}}
+    return {"name": kind, "ph": "M", "pid": _PROCESS, "tid": track, "args": {"name": name}}
 
 
-def _spans(record: Record) -> Iterator[dict[str, object]]:
+def _spans(record: Record, start: float) -> Iterator[dict[str, object]]:
     """Yield a span for each part: after the launch, engines run in parallel, and links follow."""
     launched = record.start + record.parts["launch"]
-    starts = dict.fromkeys(record.parts, launched) | {
-        "launch": record.start,
-        "links": record.start + record.seconds - record.parts["links"],
-    }
-    for track, (part, seconds) in enumerate(record.parts.items()):
+    starts = (
+        {"host": record.launched}
+        | dict.fromkeys(record.parts, launched)
+        | {
+            "launch": record.start,
+            "links": record.start + record.seconds - record.parts["links"],
+        }
+    )
+    parts = {"host": record.launching} | record.parts
+    for track, (part, seconds) in enumerate(parts.items()):
         if seconds:
-            times = {"ts": starts[part] * 1e6, "dur": seconds * 1e6}
-            yield {"name": record.name, "ph": "X", "pid": 0, "tid": track, **times}
+            times = {"ts": (start + starts[part]) * 1e6, "dur": seconds * 1e6}
+            yield {"name": record.name, "ph": "X", "pid": _PROCESS, "tid": track, **times}
 
 
 def start_if_requested(*, records: bool = False) -> None:

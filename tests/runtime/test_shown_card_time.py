@@ -1,5 +1,6 @@
-"""Card time in ledgers and fits."""
+"""Card time in profiles, ledgers and fits."""
 
+import json
 import re
 
 import pytest
@@ -44,6 +45,47 @@ def clock(run, x):
     run("%config HPUMagics.card_time = 'ideal'")
     yield card_time
     run("%config HPUMagics.card_time = 'off'")
+
+
+def test_profile_lists_the_card_time_of_operators(run, shell, clock, tmp_path):
+    cell = run(
+        f"%%hpu_profile --dir {tmp_path} -o report\nfor _ in range(3):\n    y = x @ x\nz = y + 1"
+    )
+    report = shell.user_ns["report"]
+    assert "card time (estimate)" in report.columns()
+    product, addition = report.operators[:2]
+    assert (product.name, product.calls) == ("aten::mm", 3)
+    assert addition.name == "aten::add"
+    assert product.host > 0
+    assert product.card + addition.card == pytest.approx(report.card.seconds, rel=1e-6)
+    assert re.search(rf"Card time: {ESTIMATE.format('')}\. Use: \w+ \d+%, .*host \d+%\.", cell.out)
+
+
+def test_trace_of_a_profile_has_a_track_for_each_part_of_the_card(run, shell, clock, tmp_path):
+    run("x + x\n%hpu_time -n 1 -r 1 x + x\nfrom hpu_magic import profile")
+    run(f"%%hpu_profile --dir {tmp_path} -o report\ny = x @ x")
+    with open(shell.user_ns["report"].trace) as file:
+        events = json.load(file)["traceEvents"]
+    on_card = [each for each in events if each["pid"] == "card time"]
+    names = {each["args"]["name"] for each in on_card if each["name"] == "thread_name"}
+    assert names == {"host", "matrix", "vector", "memory", "links", "launch"}
+    [title] = [each["args"]["name"] for each in on_card if each["name"] == "process_name"]
+    assert re.fullmatch(r"Card time \(estimate; .* 0\.\d+ to [\d.]+ times as long\)", title)
+    spans = [each for each in on_card if each["ph"] == "X"]
+    assert {each["name"] for each in spans} == {"aten::mm"}
+    here = [each["ts"] for each in events if each["ph"] == "X" and each["pid"] != "card time"]
+    assert min(each["ts"] for each in spans) == pytest.approx(min(here))
+
+
+def test_recorded_block_remains_in_an_outer_recording(torch, x, clock):
+    clock.start(records=True)
+    x + 1
+    with clock.recording() as inner:
+        x * 2
+    x - 3
+    outer = [each.name for each in clock.take_records()]
+    assert [each.name for each in inner] == ["aten::mul.Tensor"]
+    assert outer == ["aten::add.Tensor", "aten::mul.Tensor", "aten::sub.Tensor"]
 
 
 def test_ledger_shows_the_card_time_of_a_cell(run, clock):
@@ -101,11 +143,12 @@ def test_panel_shows_the_card_time_next_to_the_pace():
 
 
 def test_nothing_changes_if_the_clock_is_off(run, x):
+    profile = run("%%hpu_profile --no-trace\nx @ x").out
     run("%hpu_ledger on")
     line = run("y = x + 1").out
     run("%hpu_ledger off\nimport torch, hpu_magic" + LOOP)
     fit = run("for batch in hpu_magic.watch(batches):\n    step(batch)").out
-    for output in (line, fit):
+    for output in (profile, line, fit):
         assert output
         assert "card time" not in output.lower()
 

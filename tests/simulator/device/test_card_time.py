@@ -112,6 +112,19 @@ def test_measured_host_does_not_include_simulated_kernels(torch, clock):
     assert clock.read().host < kernels / 2
 
 
+def test_reading_includes_the_time_since_the_last_operator(torch, clock):
+    x = torch.ones(4, device="hpu")
+    clock.start("measured")
+    x + 1
+    time.sleep(0.05)
+    assert 0.05 <= clock.read().host < 0.1
+    time.sleep(0.05)
+    clock.stop()
+    stopped = clock.read().host
+    time.sleep(0.05)
+    assert clock.read().host == stopped >= 0.1
+
+
 def test_events_measure_the_time_on_the_card(torch, clock):
     x = torch.ones(1024, 1024, device="hpu")
     clock.start()
@@ -159,12 +172,13 @@ def test_records_list_operators_as_pytorch_calls_them(torch, clock):
         "aten::clone",
         "aten::add_.Tensor",
     ]
+    assert all(record.launching == pytest.approx(LAUNCH) for record in records)
     starts = [record.start for record in records]
     assert starts == sorted(starts)
     assert clock.take_records() == []
 
 
-def test_trace_has_a_track_for_each_part_of_the_card(torch, clock, tmp_path):
+def test_trace_has_a_track_for_the_host_and_each_part_of_the_card(torch, clock, tmp_path):
     x = torch.ones(1024, 1024, device="hpu")
     clock.start(records=True)
     (x @ x).cpu()
@@ -176,8 +190,9 @@ def test_trace_has_a_track_for_each_part_of_the_card(torch, clock, tmp_path):
         {part: span for (name, part), span in spans.items() if name == wanted}
         for wanted in ("aten::mm", "aten::_to_copy")
     )
-    assert product.keys() == {"matrix", "memory", "launch"}
-    assert {"memory", "links", "launch"} <= copy.keys()
+    assert product.keys() == {"host", "matrix", "memory", "launch"}
+    assert {"host", "memory", "links", "launch"} <= copy.keys()
+    assert (product["host"]["ts"], copy["host"]["ts"]) == pytest.approx((0.0, LAUNCH * 1e6))
     assert product["matrix"]["ts"] == pytest.approx(LAUNCH * 1e6)
     last = copy["links"]
     assert last["ts"] + last["dur"] == pytest.approx(clock.read().card * 1e6)
@@ -260,6 +275,60 @@ def test_compiled_code_is_priced_as_graphs(torch, clock, compile_on_hpu):
     assert clock.read().card > 5 * in_graph.card
 
 
+def test_each_run_of_compiled_code_takes_as_long_as_its_graph(torch, clock, compile_on_hpu):
+    compiled = compile_on_hpu(lambda x: (x @ x).sin().sum(), dynamic=True)
+    small, large = (torch.ones(size, size, device="hpu") for size in (64, 1024))
+    times = {}
+    for x in (small, large, small, small, large, large):
+        clock.start()
+        compiled(x)
+        times.setdefault(len(x), []).append(clock.read().card)
+        assert clock.read().launches == 1
+    assert times[64] == [pytest.approx(times[64][0])] * 3
+    assert times[1024] == [pytest.approx(times[1024][0])] * 3
+    assert times[1024][0] > 1.5 * times[64][0]
+
+
+def test_compiled_code_whose_sizes_depend_on_values_is_priced_each_time(
+    torch, clock, compile_on_hpu
+):
+    compiled = compile_on_hpu(lambda x: torch.nonzero(x).float().mm(torch.ones(2, 64).to(x)).sin())
+    few, many = torch.zeros(2048, 512), torch.ones(2048, 512)
+    few[0, 0] = 1.0
+    times = []
+    for x in (few, many, few, many):
+        x = x.to("hpu")
+        torch.hpu.synchronize()
+        clock.start()
+        with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+            compiled(x)
+        times.append(clock.read().card)
+    assert times[1] > 2 * times[0]
+    assert times[2:] == pytest.approx(times[:2])
+
+
+def test_compiled_code_that_copies_to_the_host_waits_each_time(torch, clock, compile_on_hpu):
+    compiled = compile_on_hpu(lambda x: (x @ x).cpu() + 1)
+    x = torch.ones(1024, 1024, device="hpu")
+    readings = []
+    for _ in range(3):
+        clock.start()
+        compiled(x)
+        readings.append(clock.read())
+    assert [(each.waits, each.launches) for each in readings] == [(1, 2)] * 3
+    assert readings[1] == readings[2]
+
+
+def test_profiler_sees_the_operators_of_compiled_code(torch, clock, compile_on_hpu):
+    compiled = compile_on_hpu(lambda x: (x @ x).sin())
+    x = torch.ones(64, 64, device="hpu")
+    clock.start()
+    compiled(x)
+    with torch.profiler.profile() as profile:
+        compiled(x)
+    assert "aten::mm" in {event.key for event in profile.key_averages()}
+
+
 def test_clock_does_not_read_symbolic_sizes(torch, clock, compile_on_hpu):
     compiled = compile_on_hpu(lambda x: (x * 2).sum(0), dynamic=True)
     clock.start()
@@ -333,6 +402,27 @@ print(abs(second.card - 2 * first.card) < 1e-9)
 """
     )
     assert lines == ["1 2", "True True", "True"]
+
+
+def test_measured_host_does_not_include_graphs_that_run_here(lazy_process):
+    lines = lazy_process(
+        """
+import time
+from hpu_magic.simulator import card_time
+x = torch.ones(1500, 1500, device="hpu")
+y = x @ x
+htcore.mark_step()
+card_time.start("measured")
+before = time.perf_counter()
+for _ in range(5):
+    y = x @ x
+    htcore.mark_step()
+here = time.perf_counter() - before
+print(card_time.read().host < here / 2)
+card_time.stop()
+"""
+    )
+    assert lines == ["True"]
 
 
 def test_replay_takes_as_long_as_its_graph(lazy_process):

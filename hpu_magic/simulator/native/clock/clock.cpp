@@ -34,12 +34,24 @@ std::atomic<bool> measures_host{false};
 double between_operators = 0;  // measured time on the host that is not yet on its clock
 Host::time_point left;
 uint64_t run = 0;  // the number of starts
+size_t entered = 0;  // how many parts of the engine are running in all threads
 
 thread_local int operators = 0;  // that this thread is inside of
 thread_local bool waits_at_end = false;
+thread_local uint64_t uses = 0;
+
+/// Measures the time since the engine's last work ended, unless it is running.
+void measure() {
+  if (on() && measures_host.load(std::memory_order_relaxed) && entered == 0) {
+    const auto moment = Host::now();
+    between_operators += std::chrono::duration<double>(moment - left).count();
+    left = moment;
+  }
+}
 
 /// Adds the measured time to the host's clock, and returns it.
 double advance_host() {
+  measure();
   const double measured = std::exchange(between_operators, 0.0);
   now.host += measured;
   return measured;
@@ -92,16 +104,25 @@ void start(bool host_is_measured, size_t most) {
   most_records = most;
   measures_host.store(host_is_measured);
   between_operators = 0;
+  entered = 0;
   left = Host::now();
   ++run;
   running.store(true);
 }
 
 void stop() {
+  const std::lock_guard lock(locks::clock);
+  advance_host();
   running.store(false);
 }
 
+size_t keep_records(size_t most) {
+  const std::lock_guard lock(locks::clock);
+  return std::exchange(most_records, most);
+}
+
 bool launch(uint64_t signature) {
+  ++uses;
   const std::lock_guard lock(locks::clock);
   const auto found = prices.find(signature);
   if (found == prices.end()) {
@@ -124,7 +145,17 @@ void learn_unpriced(uint64_t signature, const std::string& name) {
   store(signature, {name, {}, false});
 }
 
+void learn_as(uint64_t signature, uint64_t other) {
+  const std::lock_guard lock(locks::clock);
+  const auto found = prices.find(signature);
+  if (found != prices.end()) {
+    Entry entry = found->second;
+    prices.insert_or_assign(other, std::move(entry));
+  }
+}
+
 void count_unpriced(const std::string& name) {
+  ++uses;
   if (on()) {
     const std::lock_guard lock(locks::clock);
     ++now.unpriced[name];
@@ -137,6 +168,7 @@ void forget_prices() {
 }
 
 void wait() {
+  ++uses;
   if (!on()) {
     return;
   }
@@ -150,6 +182,7 @@ void wait() {
 }
 
 void wait_until(const Moment& moment) {
+  ++uses;
   const std::lock_guard lock(locks::clock);
   if (!on() || moment.run != run) {
     return;
@@ -169,26 +202,41 @@ Moment end_of_work() {
 
 void enter() {
   ++operators;
-  if (!measures_host.load(std::memory_order_relaxed)) {
-    return;
-  }
-  const std::lock_guard lock(locks::clock);
-  between_operators += std::chrono::duration<double>(Host::now() - left).count();
+  exclude();
 }
 
 void leave() {
   if (--operators == 0 && std::exchange(waits_at_end, false)) {
     wait();
   }
+  include();
+}
+
+void exclude() {
+  if (!measures_host.load(std::memory_order_relaxed)) {
+    return;
+  }
+  const std::lock_guard lock(locks::clock);
+  measure();
+  ++entered;
+}
+
+void include() {
   if (!measures_host.load(std::memory_order_relaxed)) {
     return;
   }
   const std::lock_guard lock(locks::clock);
   left = Host::now();
+  entered -= std::min<size_t>(entered, 1);  // 0 if the clock started in the meantime
+}
+
+uint64_t uses_by_thread() {
+  return uses;
 }
 
 Reading read() {
   const std::lock_guard lock(locks::clock);
+  advance_host();
   return now;
 }
 

@@ -62,6 +62,8 @@ inline bool on() {
 /// contains the time between operators in this process, such as the time to load data.
 void start(bool measures_host, size_t most_records);
 void stop();
+/// Changes the number of records that are kept, and returns the previous number.
+size_t keep_records(size_t most);
 
 /// Launches the work with this signature. Returns false if its price has not been stored.
 bool launch(uint64_t signature);
@@ -70,6 +72,8 @@ bool knows(uint64_t signature);
 void learn(uint64_t signature, const std::string& name, const Price& price);
 /// Records that the work with this signature has no price. Such work is counted, but takes no time.
 void learn_unpriced(uint64_t signature, const std::string& name);
+/// Stores the price of a signature for another one, if it is known.
+void learn_as(uint64_t signature, uint64_t other);
 /// Counts work without a signature.
 void count_unpriced(const std::string& name);
 void forget_prices();
@@ -85,6 +89,13 @@ Moment end_of_work();
 /// Called when an operator begins and ends on this thread.
 void enter();
 void leave();
+
+/// Called when the engine begins and ends work that takes no time of the host's clock.
+void exclude();
+void include();
+
+/// Returns a number that changes whenever this thread launches work or makes the host wait.
+uint64_t uses_by_thread();
 
 Reading read();
 /// Returns the records and removes them.

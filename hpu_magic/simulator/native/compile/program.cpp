@@ -3,11 +3,13 @@
 #include "calls/geometry.h"
 #include "memory/memory_reuse.h"
 #include "prices/observer.h"
+#include "prices/signature.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty_strided.h>
 
 #include <algorithm>
+#include <atomic>
 #include <string>
 
 namespace hpu {
@@ -95,7 +97,22 @@ int64_t compute(char operation, int64_t left, int64_t right) {
   }
 }
 
+/// Returns whether the sizes of results may depend on values. The order of a result is only known
+/// if its sizes are.
+bool depends_on_values(const c10::OperatorHandle& op, const Program::Orders& orders) {
+  const bool sizes_are_known = !orders.empty() &&
+      std::all_of(orders.begin(), orders.end(), [](const auto& order) { return order.has_value(); });
+  const bool varies = op.hasTag(at::Tag::dynamic_output_shape) ||
+      op.operator_name().name.rfind("aten::", 0) != 0;
+  return op.hasTag(at::Tag::data_dependent_output) || (varies && !sizes_are_known);
+}
+
 }  // namespace
+
+uint64_t Program::next_number() {
+  static std::atomic<uint64_t> numbers{0};
+  return ++numbers;
+}
 
 Slot Program::add(Instruction instruction) {
   instruction.first = slots_;
@@ -109,6 +126,7 @@ Slot Program::call(
     AllTraced traced) {
   Instruction instruction{Kind::call, std::move(operands), op.schema().returns().size()};
   instruction.op = op;
+  depends_on_values_ = depends_on_values_ || depends_on_values(op, orders);
   instruction.orders = std::move(orders);
   instruction.traced = std::move(traced);
   return add(std::move(instruction));
@@ -185,17 +203,25 @@ void refuse_forward_mode(at::TensorList tensors) {
   }
 }
 
+/// Returns nothing if the clock is off, or if the operators that run may depend on values.
+std::optional<uint64_t> Program::signature_of_run(const Values& inputs) const {
+  return clock::on() && !depends_on_values_
+      ? prices::signature_of_run(number_, inputs)
+      : std::nullopt;
+}
+
 Values Program::run(Values inputs) const {
   TORCH_CHECK(
       inputs.size() == inputs_, "The compiled graph needs ", inputs_, " inputs, but got ",
       inputs.size(), ".");
+  const std::optional<uint64_t> signature = signature_of_run(inputs);
   Values values = std::move(inputs);
   values.resize(slots_);
   for (size_t input : unused_inputs_) {
     values[input] = {};
   }
   const CachedMemory kept;
-  prices::Collected launched;
+  prices::Collected launched(signature);
   // AOTAutograd has already handled autograd and autocast. Writes still increment tensor versions.
   const at::AutoDispatchBelowAutograd below_autograd;
   const c10::impl::ExcludeDispatchKeyGuard below_autocast(c10::autocast_dispatch_keyset);

@@ -6,6 +6,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -62,10 +63,14 @@ class Program {
   };
 
   Slot add(Instruction instruction);
+  static uint64_t next_number();
+  std::optional<uint64_t> signature_of_run(const Values& inputs) const;
   static void run_call(const Instruction& call, Values& values, torch::jit::Stack& stack);
 
+  uint64_t number_ = next_number();
   size_t inputs_;
   size_t slots_;
+  bool depends_on_values_ = false;  // whether the sizes of results may depend on values
   std::vector<Instruction> instructions_;
   std::vector<size_t> unused_inputs_;
   std::vector<Item> results_;

@@ -322,6 +322,7 @@ void flush(Cause cause, const std::string& operation) {
   }
   const uint64_t number = graph.number();
   std::vector<Node> nodes = take_nodes();
+  const prices::Unobserved unobserved;
   if (clock::on()) {
     launch(nodes);
   }
@@ -333,7 +334,6 @@ void flush(Cause cause, const std::string& operation) {
     clock::wait();
   }
   unfinished.add(std::move(nodes), number);
-  const prices::Unobserved unobserved;
   try {
     unfinished.run(capture.active ? &capture.nodes : nullptr);
   } catch (...) {

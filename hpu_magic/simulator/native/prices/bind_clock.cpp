@@ -36,7 +36,7 @@ py::list records() {
   py::list all;
   for (const clock::Record& record : clock::take_records()) {
     all.append(py::make_tuple(
-        record.name, record.launched, record.start, record.price.card,
+        record.name, record.launched, record.price.host, record.start, record.price.card,
         parts_of(record.price.parts)));
   }
   return all;
@@ -64,6 +64,7 @@ void bind_clock(py::module_& module) {
   });
   module.def("wait_for_card", &clock::wait);
   module.def("read_clock", &reading);
+  module.def("keep_records", &clock::keep_records, py::arg("most"));
   module.def("take_records", &records);
   module.def("forget_prices", &clock::forget_prices);
 }

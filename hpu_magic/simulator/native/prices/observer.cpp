@@ -3,10 +3,10 @@
 #include "calls/policy.h"
 #include "calls/tensors_of.h"
 #include "memory/memory.h"
+#include "prices/signature.h"
 #include "threads/locks.h"
 
 #include <ATen/autocast_mode.h>
-#include <ATen/record_function.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/SmallVector.h>
 
@@ -90,112 +90,10 @@ const Traits& traits_of(const at::RecordFunction& function) {
   return name ? known.emplace(function.name(), traits_of(*name)).first->second : none;
 }
 
-/// Returns whether a tensor belongs to a trace or a transform. The operators on such a tensor call
-/// other operators, which are observed instead. A trace may record that its size was read, so the
-/// size must not be read.
-bool is_wrapper(const at::Tensor& tensor) {
-  constexpr c10::DispatchKeySet kWrappers{
-      c10::DispatchKey::Python, c10::DispatchKey::Functionalize,
-      c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper};
-  return tensor.key_set().has_any(kWrappers);
-}
-
-bool is_on_card(const at::Tensor& tensor) {
-  return !is_wrapper(tensor) && on_device(tensor) &&
-      tensor.key_set().has(c10::DispatchKey::HPU) && tensor.has_storage();
-}
-
-bool is_on_host(const at::Tensor& tensor) {
-  return !is_wrapper(tensor) && tensor.is_cpu() && tensor.dim() > 0;
-}
-
 int64_t covered(const at::Tensor& tensor) {
   const auto in_all = static_cast<int64_t>(tensor.storage().nbytes() / tensor.dtype().itemsize());
   return std::min(tensor.numel(), in_all);
 }
-
-/// Computes the signature of a call.
-class Signer {
- public:
-  Signer(const Traits& traits, const char* name)
-      : uses_floats_(traits.uses_floats), hash_(reinterpret_cast<uintptr_t>(name)) {}
-
-  void add(const c10::IValue& value) {
-    if (value.isTensor()) {
-      add(value.toTensor());
-    } else if (value.isInt()) {
-      mix(static_cast<uint64_t>(value.toInt()));
-    } else if (value.isBool()) {
-      mix(value.toBool() ? 3 : 5);
-    } else if (value.isNone()) {
-      mix(7);
-    } else if (value.isDouble()) {
-      mix(uses_floats_ ? std::hash<double>()(value.toDouble()) : 11);
-    } else if (value.isDevice()) {
-      names_card_ = names_card_ || value.toDevice().type() == kDevice;
-      uses_host_ = uses_host_ || value.toDevice().is_cpu();
-    } else if (value.isList()) {
-      mix(value.toListRef().size());
-      for (const c10::IValue& item : value.toListRef()) {
-        add(item);
-      }
-    }
-  }
-
-  uint64_t hash() const {
-    return hash_;
-  }
-  bool reads_card() const {
-    return !storages_.empty();
-  }
-  bool has_wrappers() const {
-    return has_wrappers_;
-  }
-  bool names_card() const {
-    return names_card_;
-  }
-  bool uses_host() const {
-    return uses_host_;
-  }
-
- private:
-  void mix(uint64_t word) {
-    hash_ = mixed(hash_, word);
-  }
-
-  void add(const at::Tensor& tensor) {
-    if (!tensor.defined()) {
-      mix(13);
-      return;
-    }
-    if (is_wrapper(tensor)) {
-      has_wrappers_ = true;
-      return;
-    }
-    const bool on_card = is_on_card(tensor);
-    uses_host_ = uses_host_ || is_on_host(tensor);
-    mix(static_cast<uint64_t>(tensor.scalar_type()) << 8 | static_cast<uint64_t>(tensor.dim()));
-    for (const int64_t size : tensor.sizes()) {
-      mix(static_cast<uint64_t>(size));
-    }
-    if (on_card) {
-      const auto* storage = tensor.storage().unsafeGetStorageImpl();
-      const auto* const found = std::find(storages_.begin(), storages_.end(), storage);
-      mix(static_cast<uint64_t>(found - storages_.begin()));  // shared storages have one number
-      mix(storage->nbytes());
-      if (found == storages_.end()) {
-        storages_.push_back(storage);
-      }
-    }
-  }
-
-  const bool uses_floats_;
-  bool has_wrappers_ = false;
-  bool names_card_ = false;
-  bool uses_host_ = false;
-  uint64_t hash_;
-  c10::SmallVector<const c10::StorageImpl*, 8> storages_;
-};
 
 WeakTensor base_of(const at::Tensor& tensor) {
   return WeakTensor((tensor.is_view() ? tensor._base() : tensor).getIntrusivePtr());
@@ -313,7 +211,7 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   if (!traits.counted || (traits.is_cast && at::autocast::is_autocast_enabled(kDevice))) {
     return nullptr;
   }
-  Signer signer(traits, function.name());
+  Signer signer(reinterpret_cast<uintptr_t>(function.name()), traits.uses_floats);
   for (const c10::IValue& argument : function.inputs()) {
     signer.add(argument);
   }
@@ -378,6 +276,13 @@ void end(const at::RecordFunction& function, at::ObserverContext* context) {
 
 std::optional<at::CallbackHandle> handle;
 
+/// Returns whether nothing else observes the operators of this thread, such as a profiler.
+bool is_only_observer() {
+  const auto observers = at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION);
+  return observers && observers->callbacks_.size() == 1 &&
+      observers->callbacks_.front().start_ == &begin;
+}
+
 }  // namespace
 
 void observe(bool on) {
@@ -392,10 +297,20 @@ void observe(bool on) {
   }
 }
 
-Unobserved::Unobserved() : before_(std::exchange(inside, true)) {}
+Unobserved::Unobserved() : before_(std::exchange(inside, true)), timed_(clock::on()) {
+  if (timed_) {
+    clock::exclude();
+    if (is_only_observer()) {
+      unseen_.emplace(false);
+    }
+  }
+}
 
 Unobserved::~Unobserved() {
   inside = before_;
+  if (timed_) {
+    clock::include();
+  }
 }
 
 void collect_all() {
@@ -407,28 +322,48 @@ Sequence take_collected() {
   return std::exchange(*of_process, {});
 }
 
-Collected::Collected()
+Collected::Collected(std::optional<uint64_t> run)
     : outer_(of_thread),
-      active_(clock::on() && !collects_all.load(std::memory_order_relaxed) && !of_thread) {
-  if (active_) {
+      run_(run),
+      uses_(clock::uses_by_thread()),
+      active_(clock::on() && !inside && !collects_all.load(std::memory_order_relaxed) && !of_thread) {
+  if (!active_) {
+    return;
+  }
+  if (run_ && clock::knows(*run_)) {
+    known_.emplace();
+  } else {
+    clock::exclude();
     of_thread = &sequence_;
   }
 }
 
 Collected::~Collected() {
-  if (active_) {
+  end();
+}
+
+void Collected::end() {
+  if (active_ && !known_) {
     of_thread = outer_;
+    clock::include();
   }
+  known_.reset();
+  active_ = false;
 }
 
 void Collected::launch() {
-  if (!active_) {
+  const bool known = known_.has_value();
+  const bool active = active_;
+  end();
+  if (known && clock::launch(*run_)) {
     return;
   }
-  of_thread = outer_;
-  active_ = false;
-  if (!sequence_.empty()) {
-    sequence_.launch_graph([] { return Handles(); });
+  if (active && !sequence_.empty()) {
+    const bool alone = clock::uses_by_thread() == uses_;
+    const uint64_t graph = sequence_.launch_graph([] { return Handles(); });
+    if (run_ && alone) {
+      clock::learn_as(graph, *run_);
+    }
   }
 }
 

@@ -3,12 +3,17 @@
 
 #include "prices/sequence.h"
 
+#include <ATen/record_function.h>
+
+#include <optional>
+
 namespace hpu::prices {
 
 /// Starts or stops observing operators in all threads.
 void observe(bool on);
 
-/// Ignores the operators that run on this thread during the scope's lifetime.
+/// Ignores the operators that run on this thread during the scope's lifetime. The time that they
+/// take here is not part of the host's time.
 class Unobserved {
  public:
   Unobserved();
@@ -18,6 +23,8 @@ class Unobserved {
 
  private:
   const bool before_;
+  const bool timed_;
+  std::optional<at::RecordFunctionGuard> unseen_;
 };
 
 /// Collects the operators of all threads from now on, because lazy mode runs them as graphs.
@@ -27,9 +34,10 @@ void collect_all();
 Sequence take_collected();
 
 /// Collects the operators that run on this thread during the scope's lifetime, if the clock runs.
+/// `run` identifies runs with equal operators: only the first one is collected.
 class Collected {
  public:
-  Collected();
+  explicit Collected(std::optional<uint64_t> run);
   ~Collected();
   Collected(const Collected&) = delete;
   Collected& operator=(const Collected&) = delete;
@@ -38,9 +46,14 @@ class Collected {
   void launch();
 
  private:
+  void end();
+
   Sequence sequence_;
   Sequence* outer_;
+  const std::optional<uint64_t> run_;
+  const uint64_t uses_;
   bool active_;
+  std::optional<Unobserved> known_;  // if the price of the run is known
 };
 
 }  // namespace hpu::prices
