@@ -27,6 +27,7 @@
 # make serving  install vLLM with its Gaudi plugin in a separate environment, compare its features and
 #            models on simulated cards with transformers, and update the tables in docs/vllm.md. PLUGIN
 #            is a source archive of the plugin, which is downloaded by default (KEEP as above)
+# make dry-runs  compare the memory, graphs and host reads of about 40 programs with dry runs of them
 # make estimates  compare the estimated memory of all test models with the simulator's, in both modes
 # make examples  run all tests of the pytest plug-in and of docs/examples
 # make sanitize  run the tests of the device with sanitizers, and update docs/checks.md
@@ -51,7 +52,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Tests and benchmarks start hundreds of processes, which would all compile the Python sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: lab notebooks test test-browser test-modes golden examples wrong-arguments compiled-operators huggingface ray deepspeed serving estimates collectives races fuzz demo bench versions sanitize dist check-dist \
+.PHONY: lab notebooks test test-browser test-modes golden examples wrong-arguments compiled-operators huggingface ray deepspeed serving dry-runs estimates collectives races fuzz demo bench versions sanitize dist check-dist \
 	docs check-docs check-links lint lint-python front-end engine labextension system clean
 .DEFAULT_GOAL := test
 
@@ -204,6 +205,9 @@ serving:
 			$(if $(KEEP),--keep $(KEEP))) && \
 		$$vllm -m hpu_magic.command_line build >/dev/null && \
 		$$vllm tools/serving_table --workers $(WORKERS)
+
+dry-runs: $(DEVELOPING) engine
+	PYTHONPATH=. OMP_NUM_THREADS=1 $(BIN)/python tools/dry_runs.py
 
 estimates: $(DEVELOPING) engine
 	OMP_NUM_THREADS=1 HPU_MAGIC_TEST_ALL_ESTIMATES=1 $(BIN)/pytest $(SPREAD) tests/estimates

@@ -1,8 +1,9 @@
 """Compare dry runs with real runs of the same programs on the simulator.
 
-Usage: python tools/dry_runs.py [--lazy] [--cards N] PROGRAM...
+Usage: python tools/dry_runs.py [--lazy] [--cards N] [PROGRAM...]
 
 Prints the peak memory, compiled graphs and host reads of both runs, and fails if they differ.
+Without a program, it compares all programs of the tests and of some packages, in both modes.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ import json
 import os
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from hpu_magic.dry_runs.request import Request
 from hpu_magic.dry_runs.run import dry_run
@@ -37,6 +40,16 @@ finally:
         with open(record, "w") as file:
             json.dump(figures, file)
 """
+
+
+OF_PACKAGES = (
+    "accelerate/test_utils/scripts/test_distributed_data_loop.py",
+    "accelerate/test_utils/scripts/test_ops.py",
+    "accelerate/test_utils/scripts/test_sync.py",
+)
+"""Programs that are installed with packages."""
+DIFFERENT: dict[str, str] = {}
+"""Programs whose figures differ, and the operator whose size depends on data."""
 
 
 @dataclass(frozen=True)
@@ -97,29 +110,53 @@ def _real_run(program: str, variables: Mapping[str, str], cards: int) -> Figures
             [*command, wrapper, record, program],
             env={**os.environ, **changed},
             stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         if done.returncode:
-            raise RuntimeError(f"{program} failed on the simulator.")
+            last = (done.stderr.strip().splitlines() or ["no output"])[-1]
+            raise RuntimeError(f"{program} failed on the simulator: {last}")
         with open(record) as file:
             return Figures(*json.load(file))
 
 
+def all_programs() -> list[tuple[str, bool, int]]:
+    """Return all programs, whether each runs in lazy mode, and the number of its cards."""
+    folder = Path(__file__).parents[1] / "tests" / "dry_runs"
+    libraries = Path(sysconfig.get_paths()["purelib"])
+    of_one_card = [*folder.glob("*programs/*.py"), *(libraries / name for name in OF_PACKAGES)]
+    both = [(str(path), lazy, 1) for path in sorted(of_one_card) for lazy in (False, True)]
+    return [*both, *((str(path), False, 2) for path in folder.glob("programs_of_ranks/*.py"))]
+
+
 def main() -> int:
-    """Compare the programs on the command line, and return the exit status."""
+    """Compare the programs of the command line and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lazy", action="store_true", help="run the programs in lazy mode")
     parser.add_argument("--cards", type=int, default=1, help="number of ranks")
-    parser.add_argument("programs", nargs="+", metavar="PROGRAM")
+    parser.add_argument("programs", nargs="*", metavar="PROGRAM")
     options = parser.parse_args()
-    differ = 0
-    for program in options.programs:
-        variables = {"PT_HPU_LAZY_MODE": str(int(options.lazy))}
-        comparison = compared(program, variables, options.cards)
-        equal = comparison.real == comparison.dry
-        differ += not equal
-        print(f"{'equal' if equal else 'DIFFERENT'}  {program}")
-        print(f"  simulator {comparison.real}\n  dry run   {comparison.dry}")
-    return int(differ > 0)
+    chosen = [(program, options.lazy, options.cards) for program in options.programs]
+    unexpected = 0
+    for program, lazy, cards in chosen or all_programs():
+        unexpected += not _is_as_expected(program, lazy, cards)
+    return int(unexpected > 0)
+
+
+def _is_as_expected(program: str, lazy: bool, cards: int) -> bool:
+    """Run a program twice, print the figures, and return whether they are as expected."""
+    name = f"{Path(program).stem}, {'lazy' if lazy else 'eager'}, {cards} cards"
+    try:
+        comparison = compared(program, {"PT_HPU_LAZY_MODE": str(int(lazy))}, cards)
+    except RuntimeError as error:
+        print(f"FAILED     {name}: {error}", flush=True)
+        return False
+    equal = comparison.real == comparison.dry
+    reason = DIFFERENT.get(Path(program).stem, "")
+    print(f"{'equal' if equal else 'DIFFERENT'}  {name}: {comparison.real} {reason}", flush=True)
+    if not equal:
+        print(f"           dry run: {comparison.dry}", flush=True)
+    return equal or bool(reason)
 
 
 if __name__ == "__main__":
