@@ -3,6 +3,8 @@
 from lightning.pytorch import Trainer
 from lightning.pytorch.demos.boring_classes import BoringModel
 
+import hpu_magic.lightning  # noqa: F401 (adds the accelerator)
+
 trainer = Trainer(
     accelerator="hpu",
     devices=1,

@@ -4,6 +4,8 @@ import torch
 from lightning.fabric import Fabric
 from lightning.pytorch.demos.transformer import Transformer
 
+import hpu_magic.lightning  # noqa: F401 (adds the accelerator)
+
 torch.manual_seed(0)
 fabric = Fabric(accelerator="hpu", devices=1)
 fabric.launch()
