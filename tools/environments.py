@@ -85,7 +85,6 @@ ENVIRONMENTS = (
         "deepspeed",
         ("accelerate", "deepspeed", "optimum-habana", "transformers"),
         own_releases=True,
-        path=(STAND_INS,),  # optimum-habana imports torchvision
     ),
     Environment("jupyterhub", ("jupyterhub",), own_releases=False),
     # Libraries that find torchvision would import it in most of the project's tests.

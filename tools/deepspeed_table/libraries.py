@@ -15,6 +15,7 @@ from torch import nn
 from deepspeed_table.training import EPSILON, STEPS, Blocks, batches, config
 
 PLACE = str(Path(__file__).parents[1])
+TORCHVISION = Path(__file__).parents[2] / "tests" / "huggingface" / "torchvision_stand_in"
 
 
 def accelerate(folder: Path, settings: dict[str, Any]) -> list[float]:
@@ -63,6 +64,7 @@ def trainer(folder: Path, settings: dict[str, Any]) -> list[float]:
 
 def gaudi_trainer(folder: Path, settings: dict[str, Any]) -> list[float]:
     """Train with optimum-habana's ``GaudiTrainer`` and ``--deepspeed ds_config.json``."""
+    sys.path.append(str(TORCHVISION))  # optimum-habana imports it; Lightning must not find it
     from optimum.habana import GaudiConfig, GaudiTrainer, GaudiTrainingArguments
 
     line = ["--use_habana", True, "--use_lazy_mode", False, "--disable_tqdm", True]
