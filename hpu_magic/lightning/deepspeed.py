@@ -156,6 +156,8 @@ class TrainerDeepSpeedBase(TrainerOverHCCL, _DeepSpeed):  # noqa: D101 (below)
             super().save_checkpoint(checkpoint, filepath, *args, **kwargs)  # type: ignore[misc]
 
     def _initialize_deepspeed_inference(self, model: Any) -> None:
+        # After a fit, Lightning moves the parameters that ZeRO stage 3 does not shard to the CPU.
+        model.to(self.root_device)
         super()._initialize_deepspeed_inference(model)  # type: ignore[misc]
         sharded = self.deepspeed_engine.optimizer  # type: ignore[attr-defined]
         if sharded is not None and not hasattr(sharded, "_restore_from_bit16_weights"):

@@ -91,7 +91,7 @@ def test_model_with_dummy_weights_larger_than_the_host_is_refused(tmp_path):
 
     config = {"model_type": "gpt2", "n_layer": 2, "n_embd": 8, "n_head": 1}
     (tmp_path / "config.json").write_text(json.dumps(config | {"vocab_size": 1 << 42}))
-    checks.check_host_memory(str(tmp_path))
+    checks.check_host_memory(str(tmp_path), ["--served-model-name", "dummy"])
     with pytest.raises(HPUError, match=r"require 64\.0 TiB, but this machine has only .* of free"):
         checks.check_host_memory(str(tmp_path), ["--load-format", "dummy"])
     (tmp_path / "config.json").write_text('{"model_type": "unknown"}')

@@ -215,7 +215,7 @@ def test_lack_of_host_memory_is_reported_with_a_fix(script, lazy):
     printed = script(HOST, simulated=True, PT_HPU_LAZY_MODE=lazy).splitlines()
     assert len(printed) == 2
     assert all(line.startswith("[Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM") for line in printed)
-    fix = "this machine does not: set HPU_MAGIC_MEMORY to a smaller size."
+    fix = "or set HPU_MAGIC_MEMORY to a smaller size."
     assert printed[0].endswith(fix)
 
 
@@ -254,7 +254,7 @@ def test_many_tensors_are_rejected_before_the_host_is_out_of_memory(script, tmp_
     """
     error, in_use, number = script(run, simulated=True).splitlines()
     assert error.startswith("[Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed")
-    assert error.endswith("this machine does not: set HPU_MAGIC_MEMORY to a smaller size.")
+    assert error.endswith("or set HPU_MAGIC_MEMORY to a smaller size.")
     assert (in_use, number) == ("0", "8")
 
 

@@ -151,8 +151,8 @@ bool defragment(const std::function<bool()>& attempt) {
 void host_out_of_memory(size_t bytes) {
   TORCH_CHECK(
       false, allocation_failed(bytes),
-      ". The simulated card has enough memory, but this machine does not: set HPU_MAGIC_MEMORY to "
-      "a smaller size.");
+      ". The simulated card has enough memory, but this machine does not: close other programs, use "
+      "a smaller model or batch, or set HPU_MAGIC_MEMORY to a smaller size.");
 }
 
 void release(size_t bytes, uint64_t reservation) noexcept {

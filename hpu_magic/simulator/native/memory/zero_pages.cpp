@@ -95,10 +95,11 @@ void require_pages(const at::Tensor& self) {
   if (self.nbytes() < kLazyPages || self.storage().data_ptr().get_deleter() != &unmap) {
     return;
   }
+  const size_t required = self.nbytes() + kCheckedAfter;
   const size_t available = available_memory();
-  if (self.nbytes() > available) {
+  if (required > available) {
     auto* const first = static_cast<char*>(self.storage().mutable_data());
-    if (self.nbytes() > available + resident(first, bytes)) {
+    if (required > available + resident(first, bytes)) {
       card::host_out_of_memory(self.nbytes());
     }
   }
