@@ -76,8 +76,6 @@ class Request:
         self.supplied()
         if self.steps is not None and self.steps < 1:
             raise HPUError(f"The number of steps must be at least 1, got {self.steps}.")
-        if self.time and self.cards > 1:
-            raise HPUError("--time supports only one card; omit --cards.")
         if self.trace is not None and not Path(self.trace).absolute().parent.is_dir():
             raise HPUError(f"The folder of {self.trace!r} does not exist; create it first.")
 

@@ -88,6 +88,8 @@ class StepTime:
         Seconds of a step of the dry run on this machine.
     unpriced : dict
         Number of runs of work that takes no time because it has no price.
+    sent : dict
+        Bytes that a card sends to other cards, by kind of collective.
     data : Data
         The samples of a step.
     """
@@ -108,6 +110,7 @@ class StepTime:
     host_is_measured: bool
     here: float
     unpriced: dict[str, int] = field(repr=False)
+    sent: dict[str, float]
     data: Data
 
     @classmethod
@@ -118,6 +121,7 @@ class StepTime:
         same = (
             *("seconds", "whole_run", "limits", "matrix", "in_float32", "launches"),
             *("compilation", "recompilation", "recompiled", "host_is_measured", "here", "unpriced"),
+            "sent",
         )
         seconds = record["seconds"]
         efficiency = FITTED.matrix_efficiency[card.lower()]
@@ -177,6 +181,7 @@ class StepTime:
             share = units.share(waiting, sum(self.limits.values()))
             rows += [("waiting for the host", f"{units.duration(waiting)}, {share}")]
         rows += [("matrix engines", self._share_of_peak())]
+        rows += self._traffic()
         rows += self._rates()
         if self.compilation:
             rows += figures.compilation(self.compilation)
@@ -200,6 +205,13 @@ class StepTime:
     def _share_of_peak(self) -> str:
         busy = units.share(self.matrix, self.seconds) if self.seconds else "0 %"
         return f"busy for {busy} of the time, {100 * self.share_of_peak:.2g} % of their peak rate"
+
+    def _traffic(self) -> list[Row]:
+        if not (total := sum(self.sent.values())):
+            return []
+        rows = [("sent to other cards", f"{units.size(round(total))} per card")]
+        rows += [(f"  {kind}", units.size(round(each))) for kind, each in self.sent.items() if each]
+        return rows
 
     def _rates(self) -> list[Row]:
         data, rows = self.data, []

@@ -8,10 +8,13 @@ names its class.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
+from hpu_magic.estimates.cost import links
 from hpu_magic.estimates.cost.bands import band_of_training
+from hpu_magic.estimates.cost.constants import FITTED
 from hpu_magic.estimates.cost.hardware import generation_named
 from hpu_magic.estimates.cost.pricing import OperationCost, compile_seconds, price
 from hpu_magic.estimates.cost.work import Kind, work_of
@@ -47,6 +50,7 @@ class CardPrices:
         self._card = generation_named(card)
         self.in_float32 = False
         """Whether float32 matrices were multiplied."""
+        self._cards = 1
 
     @property
     def band(self) -> tuple[float, float]:
@@ -55,7 +59,8 @@ class CardPrices:
         Estimates of training have the widest band of all measured kinds of work. Float32 products
         were not measured.
         """
-        band = band_of_training(Layout(), "eager", "fp32" if self.in_float32 else "bf16")
+        layout = Layout(cards=self._cards)
+        band = band_of_training(layout, "eager", "fp32" if self.in_float32 else "bf16")
         return band.low, band.high
 
     def __call__(
@@ -75,6 +80,50 @@ class CardPrices:
         launch = 0.0 if graph else sum(each.launch for each in prices.operations)
         compilation = compile_seconds(program, "lazy" if graph else "eager")
         return prices.seconds + copied, launch, compilation, parts
+
+    def of_collective(
+        self,
+        kind: str,
+        size: int,
+        *,
+        cards: int,
+        stride: int,
+        cards_per_machine: int,
+        exchange: str,
+        starts: bool,
+    ) -> tuple[float, float | None, float]:
+        """Return the price of a collective in a group of cards.
+
+        Parameters
+        ----------
+        kind : str
+            One of `links.SECONDS`.
+        size : int
+            Size in bytes of the complete tensor.
+        cards, stride, cards_per_machine : int
+            Number of cards in the group, distance between neighboring ones, and number of cards in
+            each machine.
+        exchange : str
+            How the framework that called it exchanges gradients and weights: ``"ddp"``, ``"zero"``
+            or ``"zero3"``; empty if the program itself called it.
+        starts : bool
+            Whether it is the first of its kind in a step. The constants for exchanges contain the
+            time to start the others.
+
+        Returns
+        -------
+        seconds, added, sent : float
+            Time on the links, time that it adds to a step, and bytes that each card sends. The time
+            is None without an exchange, because it depends on when the program waits.
+        """
+        self._cards = max(self._cards, cards)
+        card = replace(self._card, cards_per_machine=cards_per_machine)
+        if exchange == "zero" and kind in ("all_reduce", "reduce"):
+            kind = "reduce_scatter"  # the constant contains the reduction of whole gradients
+        constants = FITTED if starts or not exchange else replace(FITTED, link_latency=0.0)
+        seconds = links.SECONDS[kind](size, cards, card, constants, stride)
+        added = FITTED.exchange[exchange] * seconds if exchange else None
+        return seconds, added, links.bytes_sent(kind, size, cards)
 
 
 def _program(operations: Sequence[_Operation], storages: Sequence[_Storage]) -> Program:

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hpu_magic import units
 from hpu_magic.estimates import figures
 from hpu_magic.estimates.cost import links
 from hpu_magic.estimates.cost.bands import Band, band_of_collective
-from hpu_magic.estimates.cost.constants import FITTED, Constants
-from hpu_magic.estimates.cost.hardware import Generation, generation_named
+from hpu_magic.estimates.cost.constants import FITTED
+from hpu_magic.estimates.cost.hardware import generation_named
 from hpu_magic.estimates.errors import EstimateError
 from hpu_magic.estimates.layout import MOST_CARDS
 from hpu_magic.estimates.options import one_of
 from hpu_magic.runtime.present.report import Report, Row
 
-_SECONDS: dict[str, Callable[[float, int, Generation, Constants], float]] = {
-    "all_reduce": links.all_reduce,
-    "all_gather": links.scatter,
-    "reduce_scatter": links.scatter,
-    "all_to_all": links.all_to_all,
-}
+_OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 _MOST_BYTES = 2**50
 """An upper bound on the size; no card has this much memory."""
 
@@ -68,7 +63,7 @@ def estimate_collective(
     operation: str, size: int, *, card: str = "gaudi2", cards: int = 8
 ) -> CollectiveEstimate:
     """Estimate a collective operation; see `hpu_magic.estimate_collective`."""
-    operation = one_of("operation", operation, tuple(_SECONDS))
+    operation = one_of("operation", operation, _OPERATIONS)
     if not isinstance(size, int) or isinstance(size, bool) or not 1 <= size <= _MOST_BYTES:
         raise EstimateError(f"size={size!r} is not a number of bytes: use 1 to {_MOST_BYTES}.")
     hardware = generation_named(card)
@@ -81,6 +76,6 @@ def estimate_collective(
         size,
         cards,
         hardware.name,
-        _SECONDS[operation](size, cards, hardware, FITTED),
+        links.SECONDS[operation](size, cards, hardware, FITTED, 1),
         band_of_collective(operation, size, cards, hardware),
     )

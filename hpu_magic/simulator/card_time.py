@@ -18,16 +18,19 @@ from typing import Any, Protocol
 import hpu_magic
 from hpu_magic.simulator import engine
 from hpu_magic.simulator.cards.configuration import HOSTS, Configuration, card_time_host
+from hpu_magic.simulator.link_time import LinkTime
+from hpu_magic.simulator.link_time import Source as LinkSource
 
 _MOST_RECORDS = 1_000_000
 _PROCESS = "card time"  # the process of a trace's tracks
 
 _source: _Source | None = None
 _earlier: list[Record] = []  # records that `take_records` has not returned yet
+_links: LinkTime | None = None
 _is_on = False
 
 
-class _Source(Protocol):
+class _Source(LinkSource, Protocol):
     band: tuple[float, float]
     in_float32: bool
 
@@ -46,6 +49,8 @@ class Reading:
     """Time to compile graphs, which is not part of the other times."""
     busy: dict[str, float]
     """Time for each part of the card: matrix, vector, memory, links and launch."""
+    sent: dict[str, int]
+    """Bytes that the card sent to other cards, by kind of collective."""
     launches: int
     """Number of operators and graphs that ran."""
     waits: int
@@ -65,7 +70,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Record:
-    """An operator or graph that ran; times are in seconds."""
+    """An operator, graph or collective that ran; times are in seconds."""
 
     name: str
     launched: float
@@ -84,18 +89,27 @@ def start(host: str = "ideal", *, records: bool = False) -> None:
     ``host`` is one of `HOSTS`. If ``records`` is true, each operator is recorded for
     `take_records`. Raises ValueError if ``host`` is unknown.
     """
-    global _source, _is_on
+    global _source, _links, _is_on
     if host not in HOSTS:
         raise ValueError(f"host is {host!r}; use one of {', '.join(map(repr, HOSTS))}.")
     native = engine.load()
-    if _source is None:
+    if _source is None or _links is None:
         module, _, name = hpu_magic.CARD_TIME_PRICES.partition(":")
         made = getattr(import_module(module), name)
         _source = made(Configuration.from_environment().generation)
-        native.set_price_source(_source)
+        _links = LinkTime(_source)
+        native.set_price_sources(_source, _links)
+        _begin_steps(_links)
+    _links.reset()
     native.start_clock(host == "measured", _MOST_RECORDS if records else 0)
     _earlier.clear()
     _is_on = True
+
+
+def _begin_steps(links: LinkTime) -> None:
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    register_optimizer_step_post_hook(lambda *_: links.end_step())
 
 
 def stop() -> None:
@@ -113,13 +127,18 @@ def is_on() -> bool:
 
 def read() -> Reading:
     """Return the state of the clocks. Raises RuntimeError if they were never started."""
-    if _source is None:
+    if _source is None or _links is None:
         raise RuntimeError(
             "The card's clock was not started; set HPU_MAGIC_CARD_TIME=1, or call start()."
         )
     fields = engine.load().read_clock()
     fields.pop("lost")
-    return Reading(**fields, band=_source.band, in_float32=_source.in_float32)
+    return Reading(
+        **fields,
+        sent=dict(_links.sent),
+        band=_source.band,
+        in_float32=_source.in_float32,
+    )
 
 
 def price_error() -> str:

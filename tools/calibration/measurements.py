@@ -151,7 +151,7 @@ def _product(item: Measurement) -> Job:
     edge, area = np.array([float(size)]), np.array([float(size * size)])
     width = 1 if dtype == "fp8" else 2
     products = Products(np.zeros(1, np.int64), edge, edge, area * width, area * width, area * 2)
-    step = Workload(card, parse(), False, 1, operations, products, 0, 0)
+    step = Workload(card, parse(), False, 1, operations, products, 0, 0, 0)
     return Job(item, ((step, 1.0),), product.flops / 1e12)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from hpu_magic.estimates.cost.constants import Constants
 from hpu_magic.estimates.cost.hardware import LINK_EFFICIENCY, Generation
 
@@ -36,9 +38,11 @@ def all_reduce(
     return 2 * scatter(size, partners, generation, constants, stride)
 
 
-def all_to_all(size: float, partners: int, generation: Generation, constants: Constants) -> float:
+def all_to_all(
+    size: float, partners: int, generation: Generation, constants: Constants, stride: int = 1
+) -> float:
     """Return the time in seconds in which each card sends `size` bytes, divided among all cards."""
-    within = min(partners, generation.cards_per_machine)
+    within = max(min(partners, generation.cards_per_machine // stride), 1)
     pair = generation.pair_bandwidth * LINK_EFFICIENCY
     seconds = constants.link_latency + size / partners / pair
     if partners > within:
@@ -47,8 +51,37 @@ def all_to_all(size: float, partners: int, generation: Generation, constants: Co
     return seconds
 
 
-def send(size: float, generation: Generation, constants: Constants, stride: int = 1) -> float:
+def send(
+    size: float, partners: int, generation: Generation, constants: Constants, stride: int = 1
+) -> float:
     """Return the time in seconds for sending `size` bytes from one card to another."""
     within = stride < generation.cards_per_machine
     rate = generation.pair_bandwidth if within else generation.scale_out_bandwidth
     return constants.link_latency + size / (rate * LINK_EFFICIENCY)
+
+
+# A broadcast scatters the tensor and then gathers it on all cards, and a reduction to one card also
+# needs both steps.
+SECONDS: dict[str, Callable[[float, int, Generation, Constants, int], float]] = {
+    "all_reduce": all_reduce,
+    "all_gather": scatter,
+    "reduce_scatter": scatter,
+    "all_to_all": all_to_all,
+    "broadcast": all_reduce,
+    "reduce": all_reduce,
+    "gather": scatter,
+    "scatter": scatter,
+    "barrier": all_reduce,
+    "send": send,
+    "recv": send,
+}
+"""The functions that return the time of each kind of collective, for `size` bytes in total."""
+
+_TWICE = ("all_reduce", "broadcast", "reduce")
+
+
+def bytes_sent(kind: str, size: float, partners: int) -> float:
+    """Return how many bytes each card of a group sends on average in a collective."""
+    if kind in ("send", "recv"):
+        return size if kind == "send" else 0.0
+    return (2 if kind in _TWICE else 1) * size * (partners - 1) / partners

@@ -81,6 +81,7 @@ class Workload:
     products: Products
     gradients: int
     """Size in bytes of the gradients that are summed across cards."""
+    gradient_tensors: int
     weights: int
     """Size in bytes of the weights that ZeRO stage 3 gathers."""
 
@@ -171,6 +172,7 @@ def workload_of(
         operations,
         products,
         program.of_role(Role.GRADIENTS) // divided,
+        sum(each.role is Role.GRADIENTS for each in program.storages),
         program.of_role(Role.WEIGHTS) // divided,
     )
 
@@ -263,10 +265,22 @@ def exchanged(workload: Workload, constants: Constants) -> float:
     stride = layout.tensor * layout.pipeline
     one_way = links.scatter(workload.gradients, layout.data, card, constants, stride)
     times = constants.exchange[_EXCHANGES[layout.zero]]
+    if layout.zero == 0 and workload.eager:
+        return times * 2 * one_way + _copies(workload, constants)
     if layout.zero < 3:
         return times * 2 * one_way
     gathered = links.scatter(workload.weights, layout.data, card, constants, stride)
     return times * (one_way + 2 * gathered * workload.accumulate)
+
+
+def _copies(workload: Workload, constants: Constants) -> float:
+    """Return the time in seconds in which DDP copies gradients to its buckets and back.
+
+    In graphs, the constant for the exchange includes it.
+    """
+    bandwidth = workload.card.memory_bandwidth * constants.memory_efficiency[workload.card.name]
+    launches = constants.launch_seconds * workload.gradient_tensors
+    return 2 * (launches + 2 * workload.gradients / bandwidth)
 
 
 def compile_seconds(program: Program, mode: str) -> float:

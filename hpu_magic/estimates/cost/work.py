@@ -72,6 +72,7 @@ _PASSES = {  # instructions per element, including sums, differences and a speci
 # Copies of transposed tensors are fused: the estimates of held-out families are better if they are.
 _REARRANGING = {"roll", "flip", "constant_pad_nd"}
 _NOTHING = {"detach", "lift_fresh", "alias", "empty", "empty_like", "empty_strided", "new_empty"}
+_NOTHING |= {"resize", "set"}  # of storages, as in FSDP
 _NOTHING |= {"_local_scalar_dense", "_assert_async", "_assert_scalar", "sym_size", "_reshape_alias"}
 _GATHER = {"embedding", "index", "index_select", "gather", "take", "embedding_dense_backward"}
 _GATHER |= {"index_put", "_index_put_impl", "_unsafe_index", "_unsafe_index_put", "scatter"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -36,6 +36,7 @@ class _Step:
     matrix: float
     phases: _Times
     modules: _Times  # by path and limit
+    sent: dict[str, float]  # bytes by kind of collective
     count: Count
     here: float  # seconds on this machine
 
@@ -78,6 +79,7 @@ class Timing:
             now.busy["matrix"] - before.busy["matrix"],
             phases,
             modules,
+            {kind: sent - before.sent.get(kind, 0) for kind, sent in now.sent.items()},
             self._batches.take(),
             moment - self._began,
         )
@@ -125,7 +127,7 @@ class Timing:
         def mean(values: Iterable[float]) -> float:
             return sum(values) / len(steps)
 
-        def means(each: Iterable[_Times]) -> dict[Any, float]:
+        def means(each: Iterable[Mapping[Any, float]]) -> dict[Any, float]:
             total = _Times()
             for times in each:
                 for key, seconds in times.items():
@@ -153,6 +155,7 @@ class Timing:
             "host_is_measured": card_time_host() == "measured",
             "here": mean(step.here for step in steps),
             "unpriced": reading.unpriced,
+            "sent": means(step.sent for step in steps),
             "data": self._data([asdict(step.count) for step in steps]),
         }
 

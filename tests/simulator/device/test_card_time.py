@@ -233,7 +233,7 @@ def test_work_without_a_price_is_counted(torch, clock, monkeypatch):
         raise ValueError("no price")
 
     native.forget_prices()
-    native.set_price_source(fail)
+    native.set_price_sources(fail, fail)
     try:
         torch.ones(3, device="hpu").neg().neg()
         reading = clock.read()
@@ -241,7 +241,7 @@ def test_work_without_a_price_is_counted(torch, clock, monkeypatch):
         assert reading.unpriced == {"aten::ones": 1, "aten::neg": 2}
         assert "no price" in clock.price_error()
     finally:
-        native.set_price_source(card_time._source)
+        native.set_price_sources(card_time._source, card_time._links)
         native.forget_prices()
 
 

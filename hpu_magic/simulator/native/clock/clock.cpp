@@ -33,6 +33,7 @@ size_t most_records = 0;
 std::atomic<bool> measures_host{false};
 double between_operators = 0;  // measured time on the host that is not yet on its clock
 Host::time_point left;
+double links_end = 0;  // when the launched collectives end
 uint64_t run = 0;  // the number of starts
 size_t entered = 0;  // how many parts of the engine are running in all threads
 
@@ -57,6 +58,14 @@ double advance_host() {
   return measured;
 }
 
+void record(const std::string& name, double begin, const Price& price) {
+  if (records.size() < most_records) {
+    records.push_back({name, now.host, begin, price});
+  } else if (most_records > 0) {
+    ++now.lost;
+  }
+}
+
 void add(const Entry& entry) {
   if (!entry.priced) {
     ++now.unpriced[entry.name];
@@ -65,11 +74,7 @@ void add(const Entry& entry) {
   const Price& price = entry.price;
   const double measured = advance_host();
   const double begin = std::max(now.card, now.host);
-  if (records.size() < most_records) {
-    records.push_back({entry.name, now.host, begin, price});
-  } else if (most_records > 0) {
-    ++now.lost;
-  }
+  record(entry.name, begin, price);
   now.idle += begin - now.card;
   now.card = begin + price.card;
   now.host += std::max(price.host - measured, 0.0);  // the measured time includes the launch
@@ -105,6 +110,7 @@ void start(bool host_is_measured, size_t most) {
   measures_host.store(host_is_measured);
   between_operators = 0;
   entered = 0;
+  links_end = 0;
   left = Host::now();
   ++run;
   running.store(true);
@@ -165,6 +171,42 @@ void count_unpriced(const std::string& name) {
 void forget_prices() {
   const std::lock_guard lock(locks::clock);
   prices.clear();
+}
+
+Transfer transfer(const std::string& name, const LinkPrice& price, bool waits_for_links) {
+  ++uses;
+  const std::lock_guard lock(locks::clock);
+  advance_host();
+  const double launched = std::max(now.card, now.host);
+  const double ready = waits_for_links ? std::max(launched, links_end) : launched;
+  const double seconds = price.card < 0 ? price.links : price.card;
+  Price whole{seconds};
+  whole.parts[kLinks] = price.links;
+  record(name, ready, whole);
+  now.busy[kLinks] += price.links;
+  if (price.card >= 0) {
+    now.idle += launched - now.card;
+    now.card = ready + seconds;
+  }
+  if (waits_for_links) {
+    links_end = ready + seconds;
+  }
+  return {ready, seconds};
+}
+
+void occupy_links(double until) {
+  const std::lock_guard lock(locks::clock);
+  links_end = std::max(links_end, until);
+}
+
+void join(double end) {
+  const std::lock_guard lock(locks::clock);
+  now.card = std::max(now.card, end);
+}
+
+void join_links() {
+  const std::lock_guard lock(locks::clock);
+  now.card = std::max(now.card, links_end);
 }
 
 void wait() {

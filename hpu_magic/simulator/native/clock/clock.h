@@ -16,6 +16,7 @@ namespace hpu::clock {
 
 /// The parts of a card that work in parallel, and the time to launch work.
 constexpr std::array<const char*, 5> kParts{"matrix", "vector", "memory", "links", "launch"};
+constexpr size_t kLinks = 3;
 
 /// The price of an operator or a graph, in seconds.
 struct Price {
@@ -23,6 +24,18 @@ struct Price {
   double host = 0;  // how long the host needs to launch the work
   double compilation = 0;
   std::array<double, kParts.size()> parts{};
+};
+
+/// The price of a collective, in seconds.
+struct LinkPrice {
+  double links = 0;  // how long the links need
+  double card = -1;  // how long the card waits for them; if negative, until `join`
+};
+
+/// A collective that was launched. It ends `seconds` after the last of its ranks is ready.
+struct Transfer {
+  double ready = 0;  // when this rank can take part, on the card's clock
+  double seconds = 0;
 };
 
 /// Work that was launched while records were kept. Times are in seconds since the start.
@@ -77,6 +90,16 @@ void learn_as(uint64_t signature, uint64_t other);
 /// Counts work without a signature.
 void count_unpriced(const std::string& name);
 void forget_prices();
+
+/// Launches a collective. Collectives use the links one after the other, unless `waits_for_links` is
+/// false, as for messages between two cards.
+Transfer transfer(const std::string& name, const LinkPrice& price, bool waits_for_links);
+/// Makes later collectives wait until a collective has ended.
+void occupy_links(double until);
+/// Makes later work on the card wait until a collective has ended.
+void join(double end);
+/// Makes later work on the card wait for all collectives.
+void join_links();
 
 /// Makes the host wait until the card has finished all launched work. Inside an operator, which is
 /// launched when it ends, the host waits at its end.

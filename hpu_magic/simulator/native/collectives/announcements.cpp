@@ -69,6 +69,7 @@ struct Announcements::Slot {
   std::atomic<int64_t> elements;
   std::atomic<uint32_t> kind;  // the operation type and the dtype
   std::atomic<int32_t> root;
+  std::atomic<double> ready;
   std::array<std::atomic<uint64_t>, std::tuple_size_v<Name>> name;
 };
 
@@ -123,6 +124,7 @@ void Announcements::announce(const Call& call) {
   mine.kind.store(
       static_cast<uint32_t>(call.type) << 16 | static_cast<uint32_t>(call.subject.dtype));
   mine.root.store(call.subject.root);
+  mine.ready.store(call.ready);
   const Name name = packed(call.name);
   for (size_t i = 0; i < name.size(); ++i) {
     mine.name[i].store(name[i]);
@@ -156,6 +158,18 @@ std::map<int, std::string> Announcements::differing(const Call& call) const {
     }
   }
   return different;
+}
+
+double Announcements::last_ready(const Call& call) const {
+  double last = call.ready;
+  for (int rank = 0; memory_ && call.place > 0 && rank < size_; ++rank) {
+    const Slot& theirs = slot(rank, call.place);
+    const double ready = theirs.ready.load();
+    if (theirs.place.load() == call.place) {
+      last = std::max(last, ready);
+    }
+  }
+  return last;
 }
 
 uint64_t Announcements::request(int rank) const {

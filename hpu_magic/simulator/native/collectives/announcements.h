@@ -29,6 +29,9 @@ class Announcements {
   /// Returns the calls of other ranks that do not match this call, by rank.
   std::map<int, std::string> differing(const Call& call) const;
 
+  /// Returns when the last rank that made this call was ready, on its card's clock.
+  double last_ready(const Call& call) const;
+
   bool shared() const {
     return memory_ != nullptr;
   }

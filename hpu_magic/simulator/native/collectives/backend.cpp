@@ -2,10 +2,12 @@
 
 #include "memory/memory.h"
 #include "memory/skipping.h"
+#include "prices/source.h"
 #include "threads/interpreter.h"
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -14,6 +16,14 @@ namespace {
 
 std::string numbered(const Call& call) {
   return call.number > 0 ? c10::str(call.name, " number ", call.number) : call.name;
+}
+
+int64_t bytes_of(const Call& call) {
+  const Subject& subject = call.subject;
+  return call.bytes >= 0
+      ? call.bytes
+      : std::max<int64_t>(subject.elements, 0) *
+          static_cast<int64_t>(c10::elementSize(subject.dtype));
 }
 
 std::string words_of(const std::exception_ptr& failure) {
@@ -61,6 +71,10 @@ struct Hccl::State {
     if (auto others = announcements->differing(call); !others.empty()) {
       std::rethrow_exception(failed(call, "", std::move(others)));
     }
+  }
+
+  double last_ready(const Call& call) const {
+    return announcements->last_ready(call);
   }
 
   std::exception_ptr failed(const Call& call, const std::exception_ptr& failure) {
@@ -140,7 +154,7 @@ class Hccl::Pending {
       steps_.clear();
       operands_ = {};
     }
-    work->end(failure);
+    work->end(failure, state_->last_ready(work->call()));
   }
 
   c10::intrusive_ptr<Work> work;
@@ -183,12 +197,13 @@ class Hccl::Pending {
 };
 
 Hccl::Hccl(
-    c10::intrusive_ptr<c10d::Backend> transport, int rank, int size,
+    c10::intrusive_ptr<c10d::Backend> transport, int rank, int size, int stride,
     std::chrono::milliseconds timeout, Explain explain,
     std::shared_ptr<Announcements> announcements)
     : c10d::Backend(rank, size),
       state_(std::make_shared<State>(
           std::move(transport), std::move(explain), std::move(announcements))),
+      stride_(stride),
       timeout_(timeout) {}
 
 Hccl::~Hccl() {
@@ -216,8 +231,8 @@ uint64_t Hccl::getSequenceNumberForGroup() {
   return sequence_;
 }
 
-Call Hccl::next(c10d::OpType type, const char* name, Subject subject) {
-  return {type, name, ++sequence_, subject};
+Call Hccl::next(c10d::OpType type, const char* name, Subject subject, int64_t bytes) {
+  return {type, name, ++sequence_, subject, bytes};
 }
 
 void Hccl::check_peer(int rank, const char* name) const {
@@ -230,8 +245,23 @@ Hccl::Started Hccl::launch(
     Call call, Tensors outputs, Operands operands, std::vector<Step> steps) {
   const WithoutGil released;
   operands.settle();
+  const auto transfer = prices::launch_transfer(
+      {call.name, bytes_of(call), steps.size(), size_, stride_}, /*is_message=*/call.number == 0);
+  if (transfer) {
+    call.ready = transfer->ready;
+  }
+  const auto started_work = [&] {
+    auto work = Work::start(rank_, call, outputs);
+    if (transfer) {
+      work->set_transfer(*transfer);
+    }
+    if (coalesced_) {
+      coalesced_->push_back(work);
+    }
+    return work;
+  };
   if (skipping::dry_run()) {
-    return assume(call, outputs, std::move(operands), steps);
+    return assume(started_work(), outputs, std::move(operands), steps);
   }
   const auto transport = state_->transport();
   if (call.number > 0) {
@@ -250,11 +280,8 @@ Hccl::Started Hccl::launch(
     }
     throw;
   }
-  auto work = Work::start(rank_, call, std::move(outputs));
+  auto work = started_work();
   pending->work = work;
-  if (coalesced_) {
-    coalesced_->push_back(work);
-  }
   if (started.empty()) {
     work->end(nullptr);
   }
@@ -265,7 +292,9 @@ Hccl::Started Hccl::launch(
 }
 
 Hccl::Started Hccl::assume(
-    const Call& call, const Tensors& outputs, Operands operands, const std::vector<Step>& steps) {
+    const c10::intrusive_ptr<Work>& work, const Tensors& outputs, Operands operands,
+    const std::vector<Step>& steps) {
+  const Call& call = work->call();
   if (operands.known()) {  // the transport copies this rank's values
     for (const Step& step : steps) {
       step.start(*state_->transport());
@@ -280,16 +309,12 @@ Hccl::Started Hccl::assume(
       assumption = {true, assumption.value, assumption.share};
     }
   }
-  auto work = Work::start(rank_, call, outputs);
-  if (coalesced_) {
-    coalesced_->push_back(work);
-  }
   work->end(nullptr);
   return work;
 }
 
 void Hccl::startCoalescing() {
-  coalesced_ = std::make_unique<std::vector<Started>>();
+  coalesced_ = std::make_unique<std::vector<c10::intrusive_ptr<Work>>>();
 }
 
 /// Returns a single Work object for all collectives since startCoalescing().
@@ -304,17 +329,20 @@ Hccl::Started Hccl::endCoalescing() {
     std::mutex mutex;
     size_t count;
     std::exception_ptr failure;
+    double end_on_card = 0;
   };
   const auto left = std::make_shared<Left>();
   left->count = parts->size();
-  for (const Started& part : *parts) {
-    part->getFuture()->addCallback([left, work](c10::ivalue::Future& ended) {
+  for (const c10::intrusive_ptr<Work>& part : *parts) {
+    part->getFuture()->addCallback([left, work, part](c10::ivalue::Future& ended) {
       std::unique_lock<std::mutex> lock(left->mutex);
       if (ended.hasError() && !left->failure) {
         left->failure = ended.exception_ptr();
       }
+      left->end_on_card = std::max(left->end_on_card, part->end_on_card());
       if (--left->count == 0) {
         lock.unlock();
+        work->set_transfer({left->end_on_card});
         work->end(left->failure);
       }
     });

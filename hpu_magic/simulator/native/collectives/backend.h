@@ -34,7 +34,7 @@ class Hccl final : public c10d::Backend {
   using Started = c10::intrusive_ptr<c10d::Work>;
 
   Hccl(
-      c10::intrusive_ptr<c10d::Backend> transport, int rank, int size,
+      c10::intrusive_ptr<c10d::Backend> transport, int rank, int size, int stride,
       std::chrono::milliseconds timeout, Explain explain,
       std::shared_ptr<Announcements> announcements);
   ~Hccl() override;
@@ -109,7 +109,7 @@ class Hccl final : public c10d::Backend {
   struct State;
   class Pending;
 
-  Call next(c10d::OpType type, const char* name, Subject subject = {});
+  Call next(c10d::OpType type, const char* name, Subject subject = {}, int64_t bytes = -1);
   void check_peer(int rank, const char* name) const;
 
   /// Returns the options, with the group's timeout if they do not specify one.
@@ -144,13 +144,15 @@ class Hccl final : public c10d::Backend {
 
   /// Completes a collective in a dry run, in which this rank represents all ranks.
   Started assume(
-      const Call& call, const Tensors& outputs, Operands operands, const std::vector<Step>& steps);
+      const c10::intrusive_ptr<Work>& work, const Tensors& outputs, Operands operands,
+      const std::vector<Step>& steps);
 
   const std::shared_ptr<State> state_;  // outlives the group while collectives are running
+  const int stride_;  // distance between neighboring ranks of the group
   std::chrono::milliseconds timeout_;
   uint64_t sequence_ = 0;
   uint64_t begun_ = 0;
-  std::unique_ptr<std::vector<Started>> coalesced_;
+  std::unique_ptr<std::vector<c10::intrusive_ptr<Work>>> coalesced_;
 };
 
 }  // namespace hpu::collectives

@@ -66,17 +66,17 @@ collectives::Explain explaining(
 void bind_collectives(py::module_& module) {
   module.def(
       "make_hccl",
-      [](const c10::intrusive_ptr<c10d::Backend>& transport, int rank, int size,
+      [](const c10::intrusive_ptr<c10d::Backend>& transport, int rank, int size, int stride,
          std::chrono::milliseconds timeout, py::function explain, py::function where,
          int file) -> c10::intrusive_ptr<c10d::Backend> {
         const auto announcements = std::make_shared<Announcements>(file, rank, size);
         collectives::respond_with(
             announcements, [where = Function(std::move(where))] { return where(""); });
         return c10::make_intrusive<collectives::Hccl>(
-            transport, rank, size, timeout,
+            transport, rank, size, stride, timeout,
             explaining(Function(std::move(explain)), announcements), announcements);
       },
-      py::arg("transport"), py::arg("rank"), py::arg("size"), py::arg("timeout"),
+      py::arg("transport"), py::arg("rank"), py::arg("size"), py::arg("stride"), py::arg("timeout"),
       py::arg("explain"), py::arg("where"), py::arg("announcements"));
   module.def("bytes_for_announcements", &Announcements::bytes_for, py::arg("size"));
   module.def(

@@ -33,6 +33,10 @@ std::vector<int64_t> split_in_bytes(
   return split;
 }
 
+int64_t bytes_of(const at::Tensor& tensor) {
+  return static_cast<int64_t>(tensor.nbytes());
+}
+
 std::vector<int64_t> sizes_of(const Hccl::Tensors& tensors) {
   std::vector<int64_t> sizes;
   sizes.reserve(tensors.size());
@@ -118,8 +122,8 @@ Hccl::Started Hccl::alltoall_base(
       operands.read(input), operands.write(output), std::move(sent), std::move(received),
       limited(requested));
   return launch(
-      next(c10d::OpType::ALLTOALL_BASE, "all_to_all_single"), {output}, std::move(operands),
-      {step});
+      next(c10d::OpType::ALLTOALL_BASE, "all_to_all_single", {}, bytes_of(input)), {output},
+      std::move(operands), {step});
 }
 
 Hccl::Started Hccl::alltoall(
@@ -145,7 +149,8 @@ Hccl::Started Hccl::alltoall(
       input, output, split_in_bytes(sizes_of(inputs), input, size_),
       split_in_bytes(sizes_of(outputs), output, size_), limited(requested));
   return launch(
-      next(c10d::OpType::ALLTOALL, "all_to_all"), outputs, std::move(operands), {step});
+      next(c10d::OpType::ALLTOALL, "all_to_all", {}, bytes_of(input)), outputs,
+      std::move(operands), {step});
 }
 
 Hccl::Started Hccl::send(Tensors& tensors, int destination, int tag) {
@@ -153,7 +158,7 @@ Hccl::Started Hccl::send(Tensors& tensors, int destination, int tag) {
   Operands operands;
   const at::Tensor memory = operands.read(only(tensors, "send"));
   return launch(
-      {c10d::OpType::SEND, "send", 0}, tensors, std::move(operands),
+      {c10d::OpType::SEND, "send", 0, {}, bytes_of(memory)}, tensors, std::move(operands),
       {{[=](c10d::Backend& transport) {
         Tensors memories{bytes(memory)};
         return transport.send(memories, destination, tag);
@@ -165,7 +170,7 @@ Hccl::Started Hccl::recv(Tensors& tensors, int source, int tag) {
   Operands operands;
   const at::Tensor memory = operands.write(only(tensors, "recv"));
   return launch(
-      {c10d::OpType::RECV, "recv", 0}, tensors, std::move(operands),
+      {c10d::OpType::RECV, "recv", 0, {}, bytes_of(memory)}, tensors, std::move(operands),
       {{[=](c10d::Backend& transport) {
         Tensors memories{bytes(memory)};
         return transport.recv(memories, source, tag);

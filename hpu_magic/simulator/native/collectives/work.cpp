@@ -57,8 +57,12 @@ Work::Work(int rank, Call call, std::vector<at::Tensor> outputs)
       future_(c10::make_intrusive<c10::ivalue::Future>(
           c10::ListType::create(c10::TensorType::get()))) {}
 
-void Work::end(const std::exception_ptr& failure) {
+void Work::end(const std::exception_ptr& failure, double slowest) {
   const auto held = forget(this);
+  if (transfer_ && !failure) {
+    end_on_card_ = std::max(transfer_->ready, slowest) + transfer_->seconds;
+    clock::occupy_links(end_on_card_);
+  }
   finish(failure);
   if (failure) {
     future_->setErrorIfNeeded(failure);
@@ -83,6 +87,7 @@ bool Work::wait(std::chrono::milliseconds timeout) {
   if (exception_) {
     std::rethrow_exception(exception_);
   }
+  clock::join(end_on_card_);
   return true;
 }
 
@@ -108,6 +113,7 @@ void wait_for_all() {
       rethrow_interrupt();  // other errors are reported to the caller of work->wait()
     }
   }
+  clock::join_links();
 }
 
 void on_completion(

@@ -1,9 +1,12 @@
 // Running collectives, which implement the Work interface of torch.distributed.
 #pragma once
 
+#include "clock/clock.h"
+
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,9 +27,12 @@ struct Call {
   const char* name;
   uint64_t number;
   Subject subject{};
+  int64_t bytes = -1;  // size of this rank's data, if `subject` does not contain it
   // The position of this call among the calls that this rank started in the group; 0 for a
   // point-to-point message.
   uint64_t place = 0;
+  // When this rank is ready, on the card's clock; negative if the clock is off.
+  double ready = -1;
 };
 
 class Work final : public c10d::Work {
@@ -35,8 +41,19 @@ class Work final : public c10d::Work {
   static c10::intrusive_ptr<Work> start(int rank, Call call, std::vector<at::Tensor> outputs);
   Work(int rank, Call call, std::vector<at::Tensor> outputs);
 
-  /// Completes the work, with an error unless `failure` is null.
-  void end(const std::exception_ptr& failure);
+  /// Sets the time that the work takes on the card's clock. Called before the work can complete.
+  void set_transfer(const clock::Transfer& transfer) {
+    transfer_ = transfer;
+  }
+
+  /// Completes the work, with an error unless `failure` is null. `slowest` is when the last rank was
+  /// ready, on the card's clock.
+  void end(const std::exception_ptr& failure, double slowest = 0);
+
+  /// Returns when the completed work ended on the card's clock, or 0 if the clock was off.
+  double end_on_card() const {
+    return end_on_card_;
+  }
 
   /// Like the base class's function, except that Ctrl-C interrupts the wait. The collective itself
   /// continues.
@@ -55,6 +72,8 @@ class Work final : public c10d::Work {
   const Call call_;
   const std::vector<at::Tensor> outputs_;
   const c10::intrusive_ptr<c10::ivalue::Future> future_;
+  std::optional<clock::Transfer> transfer_;
+  double end_on_card_ = 0;  // does not change after the work has completed
 };
 
 /// Waits until all collectives of this process have completed, with or without an error, like a

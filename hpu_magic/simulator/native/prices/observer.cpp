@@ -26,6 +26,7 @@ struct Traits {
   size_t results = 0;
   bool counted = false;
   bool is_collective = false;
+  bool is_exchange = false;  // whether the price of a collective includes the operator
   bool mutates = false;
   bool uses_floats = false;
   bool is_clone = false;
@@ -72,6 +73,7 @@ Traits traits_of(const c10::OperatorName& name) {
   traits.is_clone = name.name == "aten::clone";
   traits.is_collective =
       starts_with(name.name, "c10d::") || starts_with(name.name, "_c10d_functional::");
+  traits.is_exchange = starts_with(name.name, "fsdp::");
   traits.is_cast = op->hasKernelForDispatchKey(c10::DispatchKey::AutocastHPU);
   traits.counted = !is_view(schema) && !is_decomposed(*op) && !runs_on_host(*op) &&
       name.name != "aten::_local_scalar_dense" && !starts_with(name.name, "prim::");
@@ -208,6 +210,9 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
     return nullptr;
   }
   const Traits& traits = traits_of(function);
+  if (traits.is_exchange) {
+    return std::make_unique<Call>(traits);
+  }
   if (!traits.counted || (traits.is_cast && at::autocast::is_autocast_enabled(kDevice))) {
     return nullptr;
   }
@@ -219,8 +224,7 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
     return nullptr;
   }
   if (traits.is_collective) {
-    clock::count_unpriced(traits.name.name);
-    return nullptr;
+    return nullptr;  // the backend launches it on the clock
   }
   auto call = std::make_unique<Call>(traits);
   call->signature = signer.hash();
@@ -265,6 +269,9 @@ void end(const at::RecordFunction& function, at::ObserverContext* context) {
     return;
   }
   Call& call = *static_cast<Call*>(context);
+  if (call.traits->is_exchange) {
+    return;
+  }
   const bool failed = function.outputs().size() < call.traits->results;
   // An operator that fails takes no time.
   if (!failed && call.draft) {

@@ -17,6 +17,7 @@ namespace {
 
 // Leaked on purpose, because any thread may call it until the process ends.
 py::function* source = nullptr;
+py::function* link_source = nullptr;
 auto* first_error = new std::string;
 
 py::object python_dtype(c10::ScalarType type) {
@@ -103,9 +104,17 @@ clock::Price answer(const Question& question) {
   return price;
 }
 
-}  // namespace
+clock::LinkPrice answer(const LinkQuestion& question) {
+  clock::LinkPrice price;
+  std::tie(price.links, price.card) =
+      (*link_source)(
+          question.name, question.bytes, question.tensors, question.ranks, question.stride)
+          .cast<std::tuple<double, double>>();
+  return price;
+}
 
-std::optional<clock::Price> ask_source(const Question& question) {
+template <class Question>
+auto ask(const Question& question) -> std::optional<decltype(answer(question))> {
   const InterpreterGuard guard;
   if (!guard || !source) {
     return std::nullopt;
@@ -128,10 +137,29 @@ std::optional<clock::Price> ask_source(const Question& question) {
   return std::nullopt;
 }
 
+}  // namespace
+
+std::optional<clock::Price> ask_source(const Question& question) {
+  return ask(question);
+}
+
+std::optional<clock::Transfer> launch_transfer(const LinkQuestion& question, bool is_message) {
+  if (!clock::on()) {
+    return std::nullopt;
+  }
+  if (const auto price = ask(question)) {
+    return clock::transfer(question.name, *price, /*waits_for_links=*/!is_message);
+  }
+  clock::count_unpriced(question.name);
+  return std::nullopt;
+}
+
 void bind_source(py::module_& module) {
-  module.def("set_price_source", [](py::function function) {
+  module.def("set_price_sources", [](py::function of_work, py::function of_links) {
     delete source;
-    source = new py::function(std::move(function));
+    delete link_source;
+    source = new py::function(std::move(of_work));
+    link_source = new py::function(std::move(of_links));
     first_error->clear();
   });
   module.def("price_error", [] { return *first_error; });

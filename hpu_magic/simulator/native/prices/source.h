@@ -25,6 +25,19 @@ struct Question {
   bool graph;
 };
 
+/// A request for the time that a collective takes.
+struct LinkQuestion {
+  const char* name;
+  int64_t bytes;   // size of this rank's share of the data
+  size_t tensors;  // number of tensors, each of which is transferred separately
+  int ranks;
+  int stride;  // distance between neighboring ranks of the group
+};
+
+/// Calls the price source of collectives, and launches the collective on the clock. Returns nullopt
+/// if the clock is off or the source raises an error.
+std::optional<clock::Transfer> launch_transfer(const LinkQuestion& question, bool is_message);
+
 /// Calls the price source. Returns nullopt if it raises an error, which is kept for the user.
 std::optional<clock::Price> ask_source(const Question& question);
 

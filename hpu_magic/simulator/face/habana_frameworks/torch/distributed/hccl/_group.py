@@ -28,11 +28,20 @@ def create(options: Any) -> Any:
     `options` are PyTorch's backend options.
     """
     rank, size, timeout = options.group_rank, options.group_size, options.timeout
+    ranks = options.global_ranks_in_group
+    stride = ranks[1] - ranks[0] if len(ranks) > 1 else 1
     if dry_run.is_on():
         return engine.load().make_hccl(
-            world.lone_group(rank, size), rank, size, timeout, _unexplained, _unexplained, -1
+            world.lone_group(rank, size),
+            rank,
+            size,
+            stride,
+            timeout,
+            _unexplained,
+            _unexplained,
+            -1,
         )
-    meeting = Meeting(options.group_id, options.store, rank, size, options.global_ranks_in_group)
+    meeting = Meeting(options.group_id, options.store, rank, size, ranks)
     cards.be_rank(meeting.rank)
     members = meeting.members()
     gloo = dist.ProcessGroupGloo._Options()
@@ -45,7 +54,7 @@ def create(options: Any) -> Any:
     with _shared_file(meeting, options.store, rank, members, file_size) as announcements:
         transport = dist.ProcessGroupGloo(options.store, rank, size, gloo)
         return native.make_hccl(
-            transport, rank, size, timeout, reasons.explain, users_line, announcements
+            transport, rank, size, stride, timeout, reasons.explain, users_line, announcements
         )
 
 

@@ -1,0 +1,47 @@
+"""Time and bytes of steps on several cards in dry runs."""
+
+import subprocess
+import textwrap
+
+import pytest
+
+from hpu_magic.dry_runs.run import Request, dry_run
+from tools.card_times import LARGEST_DIFFERENCE, compared
+
+
+@pytest.mark.parametrize("cards", [8, 64])
+@pytest.mark.parametrize("step", ["MLP, DDP", "GPT-2, DDP", "MLP, FSDP"])
+def test_time_of_a_step_equals_the_estimate(step, cards):
+    times = compared(step, cards)
+    assert abs(times.difference) < LARGEST_DIFFERENCE
+    assert times.sent > 0
+
+
+def test_report_lists_the_bytes_of_each_kind_of_collective(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import torch
+            from torch import nn
+            from torch.distributed.fsdp import fully_shard
+            torch.distributed.init_process_group("hccl")
+            model = nn.Linear(1024, 1024, bias=False, device="hpu")
+            fully_shard(model)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for _ in range(9):
+                loss = model(torch.ones(8, 1024, device="hpu")).sum()
+                torch.distributed.all_reduce(loss.detach().clone())
+                loss.backward()
+                optimizer.step()
+            """
+        )
+    )
+    request = Request(str(script), cards=8, time=True)
+    result = dry_run(request, output=subprocess.DEVNULL)
+    weight = 4 * 1024 * 1024
+    assert result.time.sent == {"all_gather": weight * 7 / 8, "reduce_scatter": weight * 7 / 8} | {
+        "all_reduce": 2 * 4 * 7 / 8
+    }
+    assert "7.00 MiB per card" in str(result)
+    assert result.time.phases["exchange"] > 0

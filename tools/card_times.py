@@ -1,0 +1,220 @@
+"""Compare the time of training steps on several cards in dry runs with estimates of them.
+
+Usage: python tools/card_times.py [--cards N] [--lazy] [STEP...]
+
+Prints the time of each step from a dry run and from `hpu_magic.estimate`, and fails if they differ
+by more than 2 % for a step that is not listed in `DIFFERENT`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import nn
+
+LARGEST_DIFFERENCE = 0.02
+
+
+@dataclass(frozen=True)
+class Step:
+    """A model, its inputs, and how cards share the work: ``"ddp"`` or ``"fsdp"``."""
+
+    build: Callable[[], nn.Module]
+    inputs: Callable[[], dict[str, torch.Tensor]]
+    parallel: str
+
+
+@dataclass(frozen=True)
+class Times:
+    """Time of a step in seconds, and the bytes that a card sends in it."""
+
+    dry_run: float
+    estimate: float
+    sent: int
+
+    @property
+    def difference(self) -> float:
+        """Relative difference of the dry run's time."""
+        return self.dry_run / self.estimate - 1
+
+
+def _transformers(kind: str, **options: Any) -> Callable[[], nn.Module]:
+    def build() -> nn.Module:
+        import transformers
+
+        model = getattr(transformers, kind)
+        model = model(model.config_class(use_cache=False, **options))
+        return model.to(torch.bfloat16).train()
+
+    return build
+
+
+def _text(rows: int, length: int, **others: tuple[int, ...]) -> Callable[[], dict[str, Any]]:
+    def inputs() -> dict[str, Any]:
+        shapes = {"input_ids": (rows, length), **(others or {"labels": (rows, length)})}
+        return {name: torch.ones(shape, dtype=torch.int64) for name, shape in shapes.items()}
+
+    return inputs
+
+
+def _pictures(rows: int, name: str) -> Callable[[], dict[str, Any]]:
+    return lambda: {name: torch.ones(rows, 3, 224, 224, dtype=torch.bfloat16)}
+
+
+def _mlp() -> nn.Module:
+    layers = [nn.Sequential(nn.Linear(8192, 8192), nn.GELU()) for _ in range(8)]
+    return nn.Sequential(*layers).to(torch.bfloat16)
+
+
+class _Convolutions(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        sizes = [3, 64, 128, 256, 512, 1024]
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Conv2d(a, b, 3, 2, 1), nn.GroupNorm(32, b), nn.ReLU())
+            for a, b in pairwise(sizes)
+        )
+        self.head = nn.Linear(1024, 1000)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = block(x)
+        out: torch.Tensor = self.head(x.mean((2, 3)))
+        return out
+
+
+_LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16}
+_LARGE |= {"intermediate_size": 4096}
+_SEVEN = {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32}
+_ANSWERS = {"start_positions": (32,), "end_positions": (32,)}
+STEPS = {
+    "MLP, DDP": Step(_mlp, lambda: {"input": torch.ones(4096, 8192, dtype=torch.bfloat16)}, "ddp"),
+    "CNN, DDP": Step(lambda: _Convolutions().to(torch.bfloat16), _pictures(512, "x"), "ddp"),
+    "ViT-base, DDP": Step(
+        _transformers("ViTForImageClassification"), _pictures(256, "pixel_values"), "ddp"
+    ),
+    "BERT-large, DDP": Step(_transformers("BertForMaskedLM", **_LARGE), _text(16, 512), "ddp"),
+    "RoBERTa-large QA, DDP": Step(
+        _transformers("RobertaForQuestionAnswering", max_position_embeddings=514, **_LARGE),
+        _text(32, 384, **_ANSWERS),
+        "ddp",
+    ),
+    "GPT-2, DDP": Step(_transformers("GPT2LMHeadModel"), _text(32, 1024), "ddp"),
+    "T5-base, DDP": Step(
+        _transformers(
+            "T5ForConditionalGeneration",
+            d_model=768,
+            d_ff=3072,
+            num_layers=12,
+            decoder_start_token_id=0,
+        ),
+        _text(32, 512),
+        "ddp",
+    ),
+    "Llama-8B, FSDP": Step(
+        _transformers(
+            "LlamaForCausalLM",
+            **_SEVEN,
+            intermediate_size=14336,
+            num_key_value_heads=8,
+            vocab_size=128256,
+        ),
+        _text(4, 2048),
+        "fsdp",
+    ),
+    "Mistral-7B, FSDP": Step(_transformers("MistralForCausalLM"), _text(4, 2048), "fsdp"),
+    "Qwen2-7B, FSDP": Step(
+        _transformers("Qwen2ForCausalLM", **_SEVEN, intermediate_size=11008), _text(4, 2048), "fsdp"
+    ),
+    "GPT-2 XL, FSDP": Step(
+        _transformers("GPT2LMHeadModel", n_embd=1600, n_layer=48, n_head=25),
+        _text(4, 1024),
+        "fsdp",
+    ),
+    "MLP, FSDP": Step(
+        _mlp, lambda: {"input": torch.ones(4096, 8192, dtype=torch.bfloat16)}, "fsdp"
+    ),
+}
+
+
+def compared(name: str, cards: int, mode: str = "eager") -> Times:
+    """Return the time of a step from a dry run and from an estimate."""
+    import hpu_magic
+    from hpu_magic.dry_runs.run import Request, dry_run
+
+    step = STEPS[name]
+    os.environ["PT_HPU_LAZY_MODE"] = str(int(mode == "lazy"))
+    request = Request(__file__, [name], cards=cards, time=True)
+    result = dry_run(request, output=subprocess.DEVNULL)
+    if result.status or result.time is None:
+        raise RuntimeError(f"{name} failed in the dry run: {result.error}")
+    with torch.device("meta"):
+        model, inputs = step.build(), step.inputs()
+    estimate = hpu_magic.estimate(model, inputs, cards=cards, parallel=step.parallel, mode=mode)
+    sent = round(sum(result.time.sent.values()))
+    return Times(result.time.seconds, estimate.seconds, sent)
+
+
+def train(step: Step) -> None:
+    """Train on one of several cards."""
+    import torch.distributed as dist
+
+    dist.init_process_group("hccl")
+    with torch.device("hpu"):
+        model, inputs = step.build(), step.inputs()
+    model = _shared(model, step.parallel)
+    optimizer = torch.optim.AdamW(model.parameters())
+    for _ in range(4):
+        output = model(**inputs)
+        loss = output if isinstance(output, torch.Tensor) else output.get("loss", output[0])
+        loss.sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def _shared(model: nn.Module, parallel: str) -> nn.Module:
+    if parallel == "ddp":
+        return nn.parallel.DistributedDataParallel(model)
+    from torch.distributed.fsdp import fully_shard
+
+    lists = [each for each in model.modules() if isinstance(each, nn.ModuleList)]
+    if isinstance(model, nn.Sequential):
+        lists = [nn.ModuleList(model)]
+    for layer in (layer for each in lists for layer in each):
+        fully_shard(layer)
+    fully_shard(model)
+    return model
+
+
+def main() -> int:
+    """Compare the steps on the command line and return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--lazy", action="store_true", help="run in lazy mode")
+    parser.add_argument("--cards", type=int, default=8, help="number of cards")
+    parser.add_argument("steps", nargs="*", metavar="STEP", help=", ".join(STEPS))
+    options = parser.parse_args()
+    failed = 0
+    for name in options.steps or STEPS:
+        times = compared(name, options.cards, "lazy" if options.lazy else "eager")
+        failed += abs(times.difference) > LARGEST_DIFFERENCE
+        print(
+            f"{name:24} dry run {times.dry_run:8.4f} s   estimate {times.estimate:8.4f} s   "
+            f"{times.difference:+.1%}   sends {times.sent / 1e9:.2f} GB",
+            flush=True,
+        )
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    if "HPU_MAGIC_DRY_RUN" in os.environ:
+        train(STEPS[sys.argv[1]])
+    else:
+        sys.exit(main())
