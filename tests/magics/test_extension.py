@@ -14,9 +14,10 @@ from hpu_magic.errors import HPUError
 HEAVY = ["torch", "bokeh", "ipywidgets", "lightning", "pytorch_lightning", "numpy", "psutil"]
 # Modules of this package that may be imported before a command runs.
 AT_LOAD = {
-    *("commands", "commands.cards", "commands.device", "commands.graphs", "commands.measuring"),
+    *("commands", "commands.cards", "commands.device", "commands.dry_runs", "commands.graphs"),
     *(
         "commands.declaration",
+        "commands.measuring",
         "commands.parameters",
         "commands.planning",
         "commands.porting",
