@@ -33,7 +33,7 @@ def figures() -> Iterator[Figure]:
 
     chromium = next((path for name in CHROMIUM_NAMES if (path := shutil.which(name))), None)
     if chromium is None:
-        print("no browser found; skipping the time to a live panel", flush=True)
+        print("no browser found: the time until the panel appears is not measured", flush=True)
         return
     with tempfile.TemporaryDirectory(prefix="hpu_magic_start_") as folder:
         place, wheels = Path(folder), Path(folder) / "dist"

@@ -72,11 +72,11 @@ def _divided(
 
 
 def _largest(values: Mapping[str, float]) -> dict[str, float]:
-    """Return the values in their order; the smallest are one value if there are many."""
+    """Return the values in their order, with the sum of the smallest if there are many."""
     found = {name: value for name, value in values.items() if value}
-    smallest = sorted(found, key=found.__getitem__, reverse=True)
+    by_size = sorted(found, key=found.__getitem__, reverse=True)
     if len(found) > len(_COLORS):
-        found["others"] = sum(found.pop(name) for name in smallest[_OTHERS:])
+        found["others"] = sum(found.pop(name) for name in by_size[_OTHERS:])
     return found
 
 

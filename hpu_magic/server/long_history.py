@@ -25,8 +25,8 @@ class LongHistory:
     """Stores at most one sample per interval (in seconds), and the spans of holders.
 
     The memory for a card is allocated only once; it takes ``16 * LENGTH / interval`` bytes, or 70
-    KiB with the default interval. Each of the last `holdings.SPANS` holders adds a few hundred
-    bytes.
+    KiB with the default interval. Each stored holder adds a few hundred bytes; at most
+    `holdings.SPANS` are stored.
     """
 
     def __init__(self, interval: float = DEFAULT_INTERVAL) -> None:

@@ -22,7 +22,7 @@ _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 def raise_outside(error: BaseException, catcher: CodeType | None) -> None:
-    """Raise an error as soon as a function, or one that called it, is in a line outside of `try`.
+    """Raise an error when a function, or one of its callers, leaves its `try` statement.
 
     `catcher` is the function's code. If it does not call this function, the error is raised now. If
     the functions stay in such statements, the error is nevertheless raised after some lines, so
