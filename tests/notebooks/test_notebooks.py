@@ -490,6 +490,9 @@ def test_dry_runs_show_what_fits(dry):
     peaks = re.findall(r"(\d+) cards: ([\d.]+) of 96 GiB", dry.text("cards"))
     assert [cards for cards, _ in peaks] == ["8", "64"]
     assert float(peaks[0][1]) > float(peaks[1][1])
+    steps = re.findall(r"([\d.]+) s per step \(estimate\), ([\d.]+) s for", dry.text("cards"))
+    assert len(steps) == 2
+    assert all(float(step) > float(exchange) > 0 for step, exchange in steps)
 
 
 def test_dry_run_shows_the_cost_of_a_slow_loader(dry):
