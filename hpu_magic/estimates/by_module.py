@@ -73,8 +73,9 @@ def alike(model: ModuleShare) -> dict[str, ModuleShare]:
     """Return the time and memory of each module excluding its submodules, slowest first.
 
     Modules of the same class whose paths differ only in numbers are merged. In the name of the
-    merged module, an asterisk replaces each number, for example ``layers.*.mlp.up_proj``. If the
-    paths consist only of numbers, the name states how many modules were merged, for example ``2 x
+    merged module, an asterisk replaces each number, for example ``layers.*.mlp.up_proj``, and the
+    class follows if the last part is a number, for example ``head.* (Linear)``. If the paths
+    consist only of numbers, the name states how many modules were merged, for example ``2 x
     Linear``.
     """
     found: dict[str, ModuleShare] = {}
@@ -95,7 +96,9 @@ def alike(model: ModuleShare) -> dict[str, ModuleShare]:
 def _name_of(paths: Sequence[str], pattern: str, kind: str) -> str:
     """Return one name for all modules with these paths."""
     if len(paths) > 1:
-        return pattern if pattern.strip("*.") else f"{len(paths)} x {kind}"
+        if not pattern.strip("*."):
+            return f"{len(paths)} x {kind}"
+        return f"{pattern} ({kind})" if pattern.endswith("*") else pattern
     return paths[0] if paths[0].strip("0123456789.") else f"{kind} {paths[0]}".rstrip()
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hpu_magic.estimates.by_module import merged, shares
+from hpu_magic.estimates.by_module import ModuleShare, alike, merged, shares
 from hpu_magic.estimates.calls import call_of
 from hpu_magic.estimates.errors import EstimateError
 from hpu_magic.estimates.largest_batch import MOST, largest_batch
@@ -175,3 +175,12 @@ def test_layers_of_a_model_in_stages_are_the_blocks_of_the_stages():
     expected = [block for stage in stages for block in stage.blocks]
     assert layers(nn.Sequential(nn.Linear(2, 2), stages)) == expected
     assert layers(nn.Sequential(*(stage.blocks for stage in stages))) == expected
+
+
+def test_merged_modules_of_different_classes_have_different_names():
+    head = ModuleShare("head", "Sequential", 6.0)
+    parts = {"0": ("Linear", 2.0), "1": ("GELU", 1.0), "2": ("Linear", 2.0), "3": ("GELU", 1.0)}
+    for name, (kind, seconds) in parts.items():
+        head.parts[name] = ModuleShare(name, kind, seconds)
+    found = alike(ModuleShare("", "Net", 6.0, parts={"head": head}))
+    assert [each.name for each in found.values()] == ["head.* (Linear)", "head.* (GELU)"]
