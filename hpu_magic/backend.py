@@ -27,7 +27,7 @@ def is_simulated() -> bool:
 
 
 def variables_for_children() -> dict[str, str]:
-    """Return the environment variables with which a child process has the same ``hpu`` device."""
+    """Return the environment variables that give a child process the same ``hpu`` device."""
     return {SWITCH: "1"} if is_simulated() else {}
 
 

@@ -43,7 +43,6 @@ finally:
 
 
 OF_PACKAGES = (
-    "accelerate/test_utils/scripts/test_distributed_data_loop.py",
     "accelerate/test_utils/scripts/test_ops.py",
     "accelerate/test_utils/scripts/test_sync.py",
 )

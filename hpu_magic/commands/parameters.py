@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 
 class Variable(NamedTuple):
-    """A parameter for which the magic reads the name of a variable and passes its value."""
+    """A parameter whose value the magic reads from the named variable."""
 
     kind: str  # a function in `hpu_magic.magics.kinds` that selects variables for Tab completion
     several: bool = False  # whether the magic accepts several names, separated by commas

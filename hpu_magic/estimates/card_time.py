@@ -107,8 +107,8 @@ class CardPrices:
             How the framework that called it exchanges gradients and weights: ``"ddp"``, ``"zero"``
             or ``"zero3"``; empty if the program itself called it.
         starts : bool
-            Whether it is the first of its kind in a step. The constants for exchanges contain the
-            time to start the others.
+            Whether it is the first of its kind in a step. The fitted time of an exchange already
+            includes the time to start the later ones.
 
         Returns
         -------

@@ -108,8 +108,8 @@ class _DeepSpeed(StrategyOverHCCL):
     Raises
     ------
     HPUError
-        Both names for the devices are set, DeepSpeed uses another accelerator, or the configuration
-        offloads to the disk.
+        Both ``parallel_hpus`` and ``parallel_devices`` are set, DeepSpeed uses another accelerator,
+        or the configuration offloads to disk.
     ModuleNotFoundError
         DeepSpeed is not installed.
     """
@@ -199,7 +199,7 @@ def _writing(checkpoint: Any) -> Iterator[None]:
 
 
 def _refuse_disk(config: Mapping[str, Any]) -> None:
-    """Raise an error if a configuration of DeepSpeed offloads to the disk."""
+    """Raise an error if a DeepSpeed configuration offloads to disk."""
     for name in ("offload_optimizer", "offload_param"):
         offload = (config.get("zero_optimization") or {}).get(name) or {}
         if offload.get("device") == "nvme":

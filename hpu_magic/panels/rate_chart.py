@@ -1,4 +1,4 @@
-"""A picture of a rate over time, such as a server's tokens per second."""
+"""A chart of a rate over time, such as a server's tokens per second."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ COMPILED = PROJECT / "build" / "deepspeed_operators"
 
 @dataclass(frozen=True)
 class Result:
-    """Numbers of all ranks and phases, or the error of the first phase that failed."""
+    """The numbers from all ranks and phases, or the error of the first phase that failed."""
 
     numbers: tuple[float, ...] = ()
     error: str = ""

@@ -17,6 +17,6 @@ TABLES = (
 
 
 def update(cells: Sequence[str]) -> None:
-    """Write a row into the table that has its first cell."""
+    """Replace the row of a table that has the same first cell."""
     [table] = [each for each in TABLES if cells[0] in each.names]
     table.update(cells)

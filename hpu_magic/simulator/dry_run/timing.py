@@ -90,7 +90,7 @@ class Timing:
         """Return the time of each phase, and of each module by its limit.
 
         ``last`` is the time at which the step ended. Collectives run in parallel with other work.
-        The card waits for them in the gaps between other records.
+        Only the times when the card does nothing else count as waiting for them.
         """
         phases, modules = _Times(), _Times()
         transfers = Transfers(filter(is_transfer, records))

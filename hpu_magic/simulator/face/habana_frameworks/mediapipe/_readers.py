@@ -180,7 +180,9 @@ def _listed(
     labels = {name: label for label, name in enumerate(classes)}
     unknown = sorted(set(classes_of_files) - labels.keys())
     if unknown:
-        raise ValueError(f"The class {unknown[0]!r} of a file is missing; add it to class_list.")
+        raise ValueError(
+            f"class_list does not contain the class {unknown[0]!r} of some files; add it."
+        )
     return [str(path) for path in files], [labels[name] for name in classes_of_files]
 
 
