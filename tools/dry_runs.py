@@ -47,6 +47,8 @@ OF_PACKAGES = (
     "accelerate/test_utils/scripts/test_sync.py",
 )
 """Programs that are installed with packages."""
+EAGER_ONLY = ("compiled",)
+"""Programs that need eager mode."""
 DIFFERENT: dict[str, str] = {}
 """Programs whose figures differ, and the operator whose size depends on data."""
 
@@ -124,7 +126,11 @@ def all_programs() -> list[tuple[str, bool, int]]:
     folder = Path(__file__).parents[1] / "tests" / "dry_runs"
     libraries = Path(sysconfig.get_paths()["purelib"])
     of_one_card = [*folder.glob("*programs/*.py"), *(libraries / name for name in OF_PACKAGES)]
-    both = [(str(path), lazy, 1) for path in sorted(of_one_card) for lazy in (False, True)]
+    both = [
+        (str(path), lazy, 1)
+        for path in sorted(of_one_card)
+        for lazy in (False, *([] if path.stem in EAGER_ONLY else [True]))
+    ]
     return [*both, *((str(path), False, 2) for path in folder.glob("programs_of_ranks/*.py"))]
 
 
