@@ -407,7 +407,8 @@ DEEPSPEED = {
 def test_advice_on_a_fit_with_deepspeed_changes_its_configuration():
     settings = FitSettings("32-true", 1, "AdamW", framework="lightning", deepspeed=DEEPSPEED)
     seen = replace(FIT, settings=settings, ranks=2)
-    advice = advise(layers(), X, observed=result_of(seen))
+    wide = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(4)))
+    advice = advise(wide, torch.ones(4, 1024), observed=result_of(seen))
     assert advice.subject.endswith("on 2 x gaudi2 (eager mode, fp32, batch 4, fusedadamw, zero3)")
     changes = {each.title: each.change for each in advice}
     assert changes["Keep the whole model on each card"] == (
