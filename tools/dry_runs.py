@@ -47,9 +47,9 @@ OF_PACKAGES = (
     "accelerate/test_utils/scripts/test_sync.py",
 )
 """Programs that are installed with packages."""
-EAGER_ONLY = ("compiled",)
-"""Programs that need eager mode."""
-DIFFERENT: dict[str, str] = {}
+ONE_MODE = {"compiled": "eager", "graph": "lazy"}
+"""Programs that need a mode."""
+DIFFERENT = {"experts": "nonzero: which tokens an expert gets depends on the weights"}
 """Programs whose figures differ, and the operator whose size depends on data."""
 
 
@@ -127,9 +127,10 @@ def all_programs() -> list[tuple[str, bool, int]]:
     libraries = Path(sysconfig.get_paths()["purelib"])
     of_one_card = [*folder.glob("*programs/*.py"), *(libraries / name for name in OF_PACKAGES)]
     both = [
-        (str(path), lazy, 1)
+        (str(path), mode == "lazy", 1)
         for path in sorted(of_one_card)
-        for lazy in (False, *([] if path.stem in EAGER_ONLY else [True]))
+        for mode in ("eager", "lazy")
+        if ONE_MODE.get(path.stem, mode) == mode
     ]
     return [*both, *((str(path), False, 2) for path in folder.glob("programs_of_ranks/*.py"))]
 
