@@ -224,8 +224,11 @@ MANY = """
     import torch
     def available(mebibytes):
         pathlib.Path("/proc/meminfo").write_text(f"MemAvailable: {mebibytes << 10} kB\\n")
+    from habana_frameworks.torch.core import mark_step
     def allocate(number):
-        return [torch.empty(1 << 26, dtype=torch.uint8, device="hpu") for _ in range(number)]
+        found = [torch.ones(1 << 26, dtype=torch.uint8, device="hpu") for _ in range(number)]
+        mark_step()
+        return found
     available(10_000)
     kept = allocate(8)
     available(300)
@@ -240,7 +243,8 @@ MANY = """
 """
 
 
-def test_many_tensors_are_rejected_before_the_host_is_out_of_memory(script, tmp_path):
+@pytest.mark.parametrize("lazy", ["0", "1"])
+def test_many_tensors_are_rejected_before_the_host_is_out_of_memory(script, tmp_path, lazy):
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemAvailable: 10000000 kB\n")
     private = ["unshare", "--user", "--map-root-user", "--mount"]
@@ -252,7 +256,7 @@ def test_many_tensors_are_rejected_before_the_host_is_out_of_memory(script, tmp_
     mounted = f"mount --bind {meminfo} /proc/meminfo && exec {{sys.executable}} -c \\"$0\\""
     subprocess.run([*{private!r}, "sh", "-c", mounted, code], check=True)
     """
-    error, in_use, number = script(run, simulated=True).splitlines()
+    error, in_use, number = script(run, simulated=True, PT_HPU_LAZY_MODE=lazy).splitlines()
     assert error.startswith("[Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed")
     assert error.endswith("or set HPU_MAGIC_MEMORY to a smaller size.")
     assert (in_use, number) == ("0", "8")
