@@ -117,8 +117,8 @@ class DryRun(Report):
     requested : int or None
         Number of steps that were requested.
     time : StepTime or None
-        Estimated time of a step on the card; None if the card's clock was off or the script failed
-        before the first step was complete.
+        Estimated time of a step on the card; None if the card's clock was off, the script did not
+        use the card, or it failed before the first step was complete.
     advice : Advice or None
         Suggestions for the parts of the step that take most of its time.
     stopped : bool
@@ -188,7 +188,8 @@ class DryRun(Report):
         )
         time = found = None
         # If no step was completed, only a part of the run was measured before the error.
-        if record["time"] is not None and (record["steps"] or ended["how"] != "error"):
+        is_whole = record["steps"] or ended["how"] != "error"
+        if record["time"] is not None and record["peak"] and is_whole:
             time = StepTime.from_record(record["card"], record["time"])
             found = advice(
                 Path(script).name,
@@ -309,10 +310,15 @@ class DryRun(Report):
         return "".join(parts)
 
     def warnings(self) -> list[str]:
-        """Return the error that ended the script, and stand-ins that were not used."""
+        """Return what ended the script or kept it off the card, and stand-ins without effect."""
         warnings = []
         if self.error is not None and not self.out_of_memory:
             warnings.append(self._error())
+        elif not self.peak:
+            warnings.append(
+                "No tensor was on the device hpu. If this is CUDA code, set PT_HPU_GPU_MIGRATION=1 "
+                "to run it unchanged; otherwise, move the model and its inputs to hpu."
+            )
         read = ", ".join(each.place for each in self.stand_ins[:_MOST_LINES])
         for each in self.unused_values:
             warnings.append(

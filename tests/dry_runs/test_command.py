@@ -255,9 +255,29 @@ def test_exit_status_is_that_of_the_script(dry):
     assert "it ended with status 7." in result.title()
 
 
-def test_script_without_device_tensors_did_not_use_the_card(dry):
-    result, _ = dry("import torch; torch.ones(3)")
+CUDA_CODE = """
+import torch
+device = "cuda" if torch.cuda.is_available() else "cpu"
+model = torch.nn.Linear(64, 64).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(3):
+    model(torch.ones(8, 64, device=device)).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_cuda_code_uses_the_card_only_with_migration(dry, monkeypatch):
+    result, _ = dry(CUDA_CODE, time=True)
     assert "it did not use the card." in result.title()
+    assert (result.peak, result.time) == (0, None)
+    (warning,) = result.warnings()
+    assert "set PT_HPU_GPU_MIGRATION=1" in warning
+    monkeypatch.setenv("PT_HPU_GPU_MIGRATION", "1")
+    result, _ = dry(CUDA_CODE, time=True)
+    assert "it fits." in result.title()
+    assert result.peak > 2 * 64 * 65 * 4
+    assert result.step_seconds > 0
+    assert not result.warnings()
 
 
 def test_sharded_parameters_are_parameters(dry):
