@@ -124,6 +124,7 @@ class Request:
         if self.time or self.trace:
             host = variables.get("HPU_MAGIC_CARD_TIME", "0")
             variables["HPU_MAGIC_CARD_TIME"] = "1" if host in ("", "0") else host
+        variables["HPU_MAGIC_CARDS"] = str(self.cards // self.machines())
         if self.cards > 1:
             variables |= _world(self.cards, self.machines())
         return variables
@@ -143,7 +144,6 @@ def _world(cards: int, nodes: int) -> dict[str, str]:
     """Return the variables that torchrun sets for the first rank."""
     per_node = str(cards // nodes)
     return {
-        "HPU_MAGIC_CARDS": per_node,
         "RANK": "0",
         "LOCAL_RANK": "0",
         "GROUP_RANK": "0",

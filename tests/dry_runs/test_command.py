@@ -249,6 +249,35 @@ def test_time_of_a_step_equals_the_card_time_on_the_simulator(dry, script, monke
     assert "(estimate; " in str(result)
 
 
+@pytest.mark.parametrize(("cards", "nodes", "expected"), [(1, None, "1"), (4, 2, "2")])
+def test_script_sees_the_cards_of_one_machine(dry, cards, nodes, expected):
+    code = "import torch; print(torch.hpu.device_count())"
+    _, output = dry(code, cards=cards, nodes=nodes)
+    assert output.strip() == expected
+
+
+@pytest.mark.parametrize("lazy", ["0", "1"])
+def test_small_tensors_from_the_host_are_compared_by_their_values(dry, monkeypatch, lazy):
+    monkeypatch.setenv("PT_HPU_LAZY_MODE", lazy)
+    result, output = dry(
+        """
+        import torch
+        y = torch.tensor([[1.0, -2.0], [float("nan"), 3.0]]).to("hpu")
+        print((y == y).tolist(), torch.isnan(y).any().item(), (y > 0).sum().item())
+        y.fill_(2.0)
+        print(torch.isnan(y).any().item(), (y > 1).tolist())
+        y.add_(torch.randn(2, 2, device="hpu"))
+        print((y > 1).any().item())
+        """
+    )
+    assert output.splitlines() == [
+        "[[True, True], [False, True]] True 2",
+        "False [[True, True], [True, True]]",
+        "False",
+    ]
+    assert [each.what for each in result.stand_ins] == ["aten::_local_scalar_dense"]
+
+
 def test_exit_status_is_that_of_the_script(dry):
     result, _ = dry("import sys; sys.exit(7)")
     assert (result.status, result.error) == (7, None)

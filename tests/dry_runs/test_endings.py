@@ -209,3 +209,21 @@ def test_steps_that_repeat_end_a_run_unless_it_is_whole():
 def _add_ten(steps):
     for _ in range(10):
         steps.add(1)
+
+
+def test_processes_of_the_script_end_with_it(dry):
+    _, output = dry(
+        """
+        import subprocess, torch
+        torch.ones(3, device="hpu")
+        print(subprocess.Popen(["sleep", "600"]).pid)
+        """
+    )
+    assert not _runs(int(output))
+
+
+def _runs(pid):
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -9,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 SWITCH = "HPU_MAGIC_DRY_RUN"
 _record: Callable[[dict[str, Any]], dict[str, Any]] | None = None
@@ -77,11 +80,19 @@ def leave(status: int, ended: dict[str, Any]) -> None:
         _finish(ended)
     except Exception as error:  # noqa: BLE001 - importing torch may fail in any way
         print(f"hpu-magic: {type(error).__name__}: {error}", file=sys.stderr)
+    _end_children()
     try:
         sys.stdout.flush()
         sys.stderr.flush()
     finally:
         _exit(status)  # destroying models and datasets would only take time
+
+
+def _end_children() -> None:
+    """End the processes that the script started and that would wait for this one."""
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.terminate()
 
 
 def is_owner() -> bool:

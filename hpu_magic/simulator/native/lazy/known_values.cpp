@@ -40,12 +40,11 @@ bool draws_reals(const c10::FunctionSchema& schema) {
 }
 
 /// Returns whether a call that is computed can read or write this operand.
-bool usable(const at::Tensor& tensor, bool filled, bool overwritten) {
+bool usable(const at::Tensor& tensor, bool overwritten) {
   if (!on_device(tensor)) {
     return true;
   }
-  return filled ? keeps_host_values(tensor)
-                : countable(tensor) && (overwritten || !stand_ins::assumed(tensor));
+  return keeps_host_values(tensor) && (overwritten || !stand_ins::assumed(tensor));
 }
 
 }  // namespace
@@ -77,10 +76,9 @@ bool has_known_operands(const c10::OperatorHandle& op, const Stack& arguments) {
   const c10::FunctionSchema& schema = op.schema();
   bool known = !draws_reals(schema);
   for (size_t i = 0; i < arguments.size(); ++i) {
-    const bool filled = i == 0 && is_fill(schema.name());
-    const bool copied_to = i == 0 && is_copy(schema.name());
+    const bool overwritten = i == 0 && (is_fill(schema.name()) || is_copy(schema.name()));
     for_each_tensor(arguments[i], [&](const at::Tensor& tensor) {
-      known = known && usable(tensor, filled, copied_to);
+      known = known && usable(tensor, overwritten);
     });
   }
   return known;
