@@ -57,7 +57,7 @@ _FUNCTIONS = {
     "estimate_generation": "hpu_magic.commands.planning",
     "estimate_collective": "hpu_magic.commands.planning",
     "trace": "hpu_magic.commands.planning",
-    "advise": "hpu_magic.commands.planning",
+    "advise": "hpu_magic.commands.advising",
     "dry_run": "hpu_magic.commands.dry_runs",
     "from_cuda": "hpu_magic.commands.porting",
 }

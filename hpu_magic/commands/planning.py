@@ -1,16 +1,13 @@
-"""Commands for planning without a card: estimates of time and memory, and advice."""
+"""Commands for planning without a card: estimates of time and memory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from hpu_magic import notebook
 from hpu_magic.commands.parameters import Card, Inputs, Model, Variable
 
 if TYPE_CHECKING:
-    from hpu_magic.advice.report import Advice
-    from hpu_magic.advice.suggestion import Suggestion
     from hpu_magic.estimates.collective import CollectiveEstimate
     from hpu_magic.estimates.generation.result import GenerationEstimate
     from hpu_magic.estimates.result import Estimate
@@ -25,7 +22,6 @@ Attention = Literal["torch", "fused"]
 Optimizer = Annotated[Any, Variable("optimizer", or_text=True)]
 Loss = Annotated[Callable[..., Any] | None, Variable("function")]
 DeepSpeed = Annotated[Any, Variable("mapping", or_path=True)]
-Observed = Annotated[Any, Variable("measurement")]
 Batch = int | Literal["largest"]
 
 
@@ -45,6 +41,8 @@ def estimate(
     batch: Batch | None = None,
     loss: Loss = None,
     attention: Attention = "torch",
+    expert_parallel: int = 1,
+    imbalance: float = 1.0,
     deepspeed: DeepSpeed = None,
 ) -> Estimate:
     """Estimate the time and memory of a step on Gaudi cards, without a card or any computation.
@@ -90,6 +88,13 @@ def estimate(
     attention : {"torch", "fused"}
         How PyTorch's attention runs: as several operations, or as the vendor's FusedSDPA, which
         keeps the scores on the die. Attention in the model's own code does not change.
+    expert_parallel : int
+        Number of cards that share the experts of a mixture-of-experts model: each card stores some
+        of them, and the cards exchange tokens. The batch and all other weights are distributed as
+        usual.
+    imbalance : float
+        Tokens that the busiest of these cards processes in its experts, divided by the mean; with
+        1.0, all cards process the same number. The estimate is for the busiest card.
     deepspeed : dict or path, optional
         DeepSpeed's configuration: the path of its JSON file, or a dict. It determines how the cards
         share the work, and replaces the precision, optimizer and number of batches per step that it
@@ -113,19 +118,21 @@ def estimate(
 
     return estimate_step(
         model,
-        *_positional(inputs),
+        *positional(inputs),
         train=train,
         card=card,
         cards=cards,
         parallel=parallel,
         mode=mode,
         dtype=dtype,
-        optimizer=_optimizer(optimizer),
+        optimizer=chosen_optimizer(optimizer),
         checkpointing=checkpointing,
         accumulate=accumulate,
         batch=batch,
         loss=loss,
         attention=attention,
+        expert_parallel=expert_parallel,
+        imbalance=imbalance,
         deepspeed=deepspeed,
     )
 
@@ -146,6 +153,8 @@ def estimate_generation(
     bucket: int | None = 128,
     capture_prompt: bool = False,
     attention: Attention = "torch",
+    expert_parallel: int = 1,
+    imbalance: float = 1.0,
 ) -> GenerationEstimate:
     """Estimate the time and memory of text generation on Gaudi cards, without a card.
 
@@ -188,6 +197,12 @@ def estimate_generation(
     attention : {"torch", "fused"}
         How PyTorch's attention runs: as several operations, or as the vendor's FusedSDPA, which
         keeps the scores on the die. Attention in the model's own code does not change.
+    expert_parallel : int
+        Number of cards that share the experts of a mixture-of-experts model, as in estimate. These
+        cards generate different sequences; if there are more cards, the default is tensor
+        parallelism over the rest.
+    imbalance : float
+        Tokens that the busiest of these cards processes in its experts, divided by the mean.
 
     Returns
     -------
@@ -220,6 +235,8 @@ def estimate_generation(
         bucket=bucket,
         capture_prompt=capture_prompt,
         attention=attention,
+        expert_parallel=expert_parallel,
+        imbalance=imbalance,
     )
 
 
@@ -269,9 +286,9 @@ def trace(
 
     return trace_step(
         model,
-        *_positional(inputs),
+        *positional(inputs),
         train=train,
-        optimizer=_optimizer(optimizer),
+        optimizer=chosen_optimizer(optimizer),
         checkpointing=checkpointing,
         loss=loss,
     )
@@ -310,114 +327,11 @@ def estimate_collective(
     return estimated(operation, size, card=card, cards=cards)
 
 
-def advise(
-    model: Model,
-    inputs: Inputs,
-    *,
-    observed: Observed = None,
-    apply: int | None = None,
-    train: bool = True,
-    card: Card = "gaudi2",
-    cards: int | None = None,
-    parallel: str | None = None,
-    mode: Mode | None = None,
-    dtype: StepDtype | None = None,
-    optimizer: Optimizer = None,
-    checkpointing: Checkpointing | None = None,
-    accumulate: int | None = None,
-    batch: Batch | None = None,
-    loss: Loss = None,
-    deepspeed: DeepSpeed = None,
-) -> Advice:
-    """List changes that make a step faster or make it fit on a card, sorted by gain.
-
-    Gains are either estimated, with a band, or measured by a fit or the ledger. The arguments
-    describe the current step.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-        A module on any device; it does not change.
-    inputs : torch.Tensor, sequence of torch.Tensor, or dict
-        Arguments of the model, on any device, with the batch size of one card. A dict is passed as
-        keyword arguments.
-    observed : FitResult or LedgerReport, optional
-        The result of a fit or of %hpu_ledger last. Its measurements lead to more suggestions, and
-        its settings are the defaults of the other arguments.
-    apply : int, optional
-        Apply the change with this number, if a command can do so.
-    train : bool
-        Analyze a training step; ``train=False`` analyzes a forward pass.
-    card : {"gaudi", "gaudi2", "gaudi3"}
-        The generation of the card.
-    cards : int, optional
-        Number of cards; the default is that of the fit, or 1.
-    parallel : str, optional
-        How the cards share the work, as in estimate.
-    mode : {"eager", "lazy", "graphs", "compile"}, optional
-        The execution mode; the default is that of the fit or of this process.
-    dtype : {"fp32", "bf16", "bf16-mixed", "fp8"}, optional
-        The precision; the default is that of the fit, of autocast or of the parameters.
-    optimizer : torch.optim.Optimizer or str, optional
-        An optimizer, a name such as adamw, or none; the default is that of the fit, or adamw.
-    checkpointing : {"none", "full", "selective"}, optional
-        Layers that the backward pass recomputes; the default is none.
-    accumulate : int, optional
-        Number of batches per optimizer step; the default is that of the fit, or 1.
-    batch : int or "largest", optional
-        Batch size per card; the default is that of the inputs.
-    loss : callable, optional
-        Computes the loss from the output; the default is the output's ``loss``, or its sum.
-    deepspeed : dict or path, optional
-        DeepSpeed's configuration, as in estimate; the default is that of the fit.
-
-    Returns
-    -------
-    Advice
-        A list of `Suggestion` with ``title``, ``why``, ``change`` and ``gain``.
-
-    Raises
-    ------
-    HPUError
-        An argument is invalid, the step cannot be estimated, or the change cannot be applied.
-    """
-    from hpu_magic.advice.advise import advise as advised
-
-    arguments: dict[str, Any] = {"cards": cards, "parallel": parallel, "mode": mode, "dtype": dtype}
-    arguments |= {"checkpointing": checkpointing, "accumulate": accumulate}
-    arguments |= {"batch": batch, "loss": loss, "deepspeed": deepspeed}
-    chosen = {name: value for name, value in arguments.items() if value is not None}
-    if optimizer is not None:
-        chosen["optimizer"] = _optimizer(optimizer)
-    advice = advised(
-        model,
-        *_positional(inputs),
-        observed=observed,
-        name=notebook.name_of(model) or "model",
-        train=train,
-        card=card,
-        **chosen,
-    )
-    if apply is not None:
-        _apply(advice.numbered(apply))
-    return advice
-
-
-def _positional(inputs: Any) -> tuple[Any, ...]:
+def positional(inputs: Any) -> tuple[Any, ...]:
+    """Return the positional arguments of a model."""
     return tuple(inputs) if isinstance(inputs, list | tuple) else (inputs,)
 
 
-def _optimizer(optimizer: Any) -> Any:
+def chosen_optimizer(optimizer: Any) -> Any:
+    """Return an optimizer argument; the text none becomes None."""
     return None if isinstance(optimizer, str) and optimizer.lower() == "none" else optimizer
-
-
-def _apply(suggestion: Suggestion) -> None:
-    from hpu_magic.errors import HPUError
-
-    if not suggestion.command:
-        raise HPUError(
-            f"{suggestion.title!r} cannot be applied automatically, because {suggestion.by_hand}; "
-            f"use this code:\n{suggestion.change}"
-        )
-    notebook.run(suggestion.command)
-    print(f"Applied with {suggestion.command}: {suggestion.title}")

@@ -29,6 +29,7 @@ from hpu_magic.estimates.tracing.program import (
     card_bytes,
     operator_named,
 )
+from hpu_magic.estimates.tracing.routing import count_choices
 
 _Operand = tuple[int, tuple[int, ...], torch.dtype, int]
 """Index of the storage, shape, dtype, and number of elements that it covers in the storage."""
@@ -152,6 +153,7 @@ def _program(operations: Sequence[_Operation], storages: Sequence[_Storage]) -> 
         program.operations.append(
             Operation(operator, reads, writes, is_view, "", Phase.FORWARD, arguments)
         )
+    count_choices(program)
     return program
 
 

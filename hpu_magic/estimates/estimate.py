@@ -34,6 +34,8 @@ def estimate(
     batch: int | Literal["largest"] | None = None,
     loss: Callable[[Any], torch.Tensor] | None = None,
     attention: str = "torch",
+    expert_parallel: int = 1,
+    imbalance: float = 1.0,
     deepspeed: Mapping[str, Any] | str | os.PathLike[str] | None = None,
     **named_inputs: Any,
 ) -> Estimate:
@@ -72,6 +74,8 @@ def estimate(
         accumulate=accumulate,
         batch=batch,
         attention=attention,
+        expert_parallel=expert_parallel,
+        imbalance=imbalance,
         deepspeed=deepspeed,
     )
 

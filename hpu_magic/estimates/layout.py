@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from math import prod
+from dataclasses import dataclass, replace
+from math import inf, prod
 
 from hpu_magic.estimates.errors import EstimateError
 
@@ -33,6 +33,14 @@ class Layout:
     """Number of cards that compute each matmul together."""
     pipeline: int = 1
     """Number of cards across which the layers are distributed."""
+    experts: int = 1
+    """Number of cards with different data that share the experts of a mixture-of-experts model."""
+    imbalance: float = 1.0
+    """Tokens of the card whose experts process the most tokens, relative to the mean."""
+
+    def replicas(self, *, of_experts: bool) -> int:
+        """Return the number of cards with different data that have the same weights."""
+        return self.data // self.experts if of_experts else self.data
 
     def __str__(self) -> str:
         parts = [f"tp={self.tensor}"] * (self.tensor > 1) + [f"pp={self.pipeline}"] * (
@@ -41,15 +49,25 @@ class Layout:
         if self.data > 1:
             sharded = f"zero{self.zero}" if self.in_float32 else "fsdp"
             parts.append(sharded if self.zero else "ddp")
+        if self.experts > 1:
+            parts.append(f"expert_parallel={self.experts}")
+        if self.imbalance > 1:
+            parts.append(f"imbalance={self.imbalance:g}")
         return ",".join(parts) or "one card"
 
 
-def parse(cards: int | None = None, parallel: str | None = None) -> Layout:
+def parse(
+    cards: int | None = None,
+    parallel: str | None = None,
+    expert_parallel: int = 1,
+    imbalance: float = 1.0,
+) -> Layout:
     """Return the layout; ``cards`` defaults to the number of cards that ``parallel`` needs.
 
     ``parallel`` is ``"ddp"``, ``"zero1"``, ``"zero2"``, ``"zero3"`` or ``"fsdp"``, ``"tp=N"``,
     ``"pp=N"``, or a combination separated by commas, asterisks or plus signs. ``tp`` and ``pp``
-    form groups of cards, and the batch is divided among the groups.
+    form groups of cards, and the batch is divided among the groups. ``expert_parallel`` of the
+    groups share the experts.
     """
     if cards is not None and not _counts(cards):
         raise EstimateError(f"cards={cards!r} is not a number of cards: use 1 to {MOST_CARDS}.")
@@ -77,7 +95,41 @@ def parse(cards: int | None = None, parallel: str | None = None) -> Layout:
             )
         else:
             raise EstimateError(f"parallel={parallel!r}: {part!r} is unknown; use {_KNOWN}.")
-    return _layout(cards, sizes, named)
+    return _with_experts(_layout(cards, sizes, named), expert_parallel, imbalance)
+
+
+def _with_experts(layout: Layout, cards: int, imbalance: float) -> Layout:
+    if not _counts(cards):
+        raise EstimateError(
+            f"expert_parallel={cards!r} is not a number of cards: use 1 to {MOST_CARDS}."
+        )
+    if not _is_number(imbalance) or not 1 <= imbalance < inf:
+        raise EstimateError(
+            f"imbalance={imbalance!r} is not a ratio of tokens: use 1.0 if all cards process the "
+            "same number of tokens, or the tokens of the busiest card divided by the mean."
+        )
+    if imbalance > 1 and cards == 1:
+        raise EstimateError(
+            f"imbalance={imbalance:g} compares cards that share the experts, but "
+            "expert_parallel=1: pass the number of these cards as expert_parallel."
+        )
+    if imbalance > cards:
+        raise EstimateError(
+            f"imbalance={imbalance:g} is impossible with expert_parallel={cards}, because a card "
+            f"with all tokens has {cards} times the mean: use at most {cards}."
+        )
+    if layout.data % cards:
+        divided = layout.tensor * layout.pipeline
+        raise EstimateError(
+            f"expert_parallel={cards} requires that the number of cards with different data, which "
+            f"is {layout.data} (cards={layout.cards}, {layout}), is a multiple of {cards}: use "
+            f"cards={cards * divided} or another expert_parallel."
+        )
+    return replace(layout, experts=cards, imbalance=float(imbalance))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _layout(cards: int | None, sizes: Mapping[str, int], named: str | None) -> Layout:

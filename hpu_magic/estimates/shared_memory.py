@@ -33,7 +33,7 @@ def with_optimizer_copies(program: Program, layout: Layout) -> Program:
         for each in program.storages
     ]
     copies = [
-        Storage(_in_float32(each), Role.OPTIMIZER, each.module)
+        Storage(_in_float32(each), Role.OPTIMIZER, each.module, of_experts=each.of_experts)
         for each in program.storages
         if each.role is Role.GRADIENTS and _in_float32(each) > each.bytes
     ]
@@ -61,7 +61,7 @@ def sizes_on_one_card(program: Program, layout: Layout) -> list[int]:
         if storage.role in _SHARED_FROM:
             share /= layout.tensor * layout.pipeline
             if layout.zero >= _SHARED_FROM[storage.role]:
-                share /= layout.data
+                share /= layout.replicas(of_experts=storage.of_experts)
         elif number in divided:
             share /= layout.tensor
         sizes.append(round(storage.bytes * share))

@@ -13,6 +13,7 @@ from hpu_magic.estimates.cost.pricing import price
 from hpu_magic.estimates.deepspeed.configuration import Configuration
 from hpu_magic.estimates.deepspeed.memory import of_step
 from hpu_magic.estimates.errors import EstimateError
+from hpu_magic.estimates.experts import on_busiest_card
 from hpu_magic.estimates.largest_batch import largest_batch
 from hpu_magic.estimates.layout import Layout, check_without_training
 from hpu_magic.estimates.memory import Memory, curve, peak
@@ -86,7 +87,7 @@ class StepEstimator:
         def memory_of(batch: int) -> int:
             if batch not in programs:
                 programs[batch] = self._traced(batch)
-            return self._memory(programs[batch]).peak
+            return self._memory(on_busiest_card(programs[batch], self._layout)).peak
 
         return largest_batch(memory_of, self._card.memory, original.samples or 1), programs
 
@@ -126,6 +127,7 @@ class StepEstimator:
     def of(self, program: Program) -> Estimate:
         """Return the estimate of a traced step."""
         options, layout = self._options, self._layout
+        program = on_busiest_card(program, layout)
         prices = price(
             program,
             self._card,

@@ -61,6 +61,8 @@ class TracedStep:
         accumulate: int = 1,
         batch: int | Literal["largest"] | None = None,
         attention: str = "torch",
+        expert_parallel: int = 1,
+        imbalance: float = 1.0,
         deepspeed: Mapping[str, Any] | str | os.PathLike[str] | None = None,
     ) -> Estimate:
         """Estimate the step; the arguments and the result are those of `hpu_magic.estimate`."""
@@ -69,11 +71,18 @@ class TracedStep:
             configuration = read(
                 deepspeed, self._model, cards=parse(cards).cards, accumulate=accumulate
             )
-            check(configuration, train=self._train, parallel=parallel, dtype=dtype)
+            check(
+                configuration,
+                train=self._train,
+                parallel=parallel,
+                dtype=dtype,
+                expert_parallel=expert_parallel,
+            )
             parallel, accumulate = configuration.layout, configuration.accumulate
             dtype = dtype or configuration.dtype
         replacement = configuration.optimizer if configuration else None
-        hardware, layout = generation_named(card), parse(cards, parallel)
+        hardware = generation_named(card)
+        layout = parse(cards, parallel, expert_parallel, imbalance)
         options = checked(
             self._model,
             train=self._train,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from IPython.core.magic import line_magic, magics_class
 
-from hpu_magic.commands import planning as commands
+from hpu_magic.commands import advising, planning
 from hpu_magic.magics.command import CommandMagics
 from hpu_magic.magics.declared import options_of
 
@@ -21,7 +21,7 @@ class PlanningMagics(CommandMagics):
     """Estimates and advice."""
 
     @line_magic
-    @options_of(commands.estimate)
+    @options_of(planning.estimate)
     def hpu_estimate(self, line: str) -> Estimate:
         """Estimate the time and memory of a step on Gaudi cards that you do not have.
 
@@ -32,11 +32,12 @@ class PlanningMagics(CommandMagics):
             %hpu_estimate model --inputs x,y --loss loss_of --card gaudi3
             %hpu_estimate model --inputs batch --cards 8 --parallel zero3 --batch largest
             %hpu_estimate model --inputs x --no-train --mode graphs --dtype bf16
+            %hpu_estimate mixtral --inputs tokens --cards 8 --expert-parallel 8 --imbalance 1.5
         """
         return self.run(self.hpu_estimate, line)
 
     @line_magic
-    @options_of(commands.estimate_generation)
+    @options_of(planning.estimate_generation)
     def hpu_estimate_generation(self, line: str) -> GenerationEstimate:
         """Estimate the time and memory of text generation on Gaudi cards that you do not have.
 
@@ -50,7 +51,7 @@ class PlanningMagics(CommandMagics):
         return self.run(self.hpu_estimate_generation, line)
 
     @line_magic
-    @options_of(commands.advise)
+    @options_of(advising.advise)
     def hpu_advise(self, line: str) -> Advice:
         """Suggest changes that save time or memory in a step, starting with the largest gain.
 

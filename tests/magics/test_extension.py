@@ -16,6 +16,7 @@ HEAVY = ["torch", "bokeh", "ipywidgets", "lightning", "pytorch_lightning", "nump
 AT_LOAD = {
     *("commands", "commands.cards", "commands.device", "commands.dry_runs", "commands.graphs"),
     *(
+        "commands.advising",
         "commands.declaration",
         "commands.measuring",
         "commands.parameters",

@@ -80,10 +80,12 @@ class Workload:
     operations: Operations
     products: Products
     gradients: int
-    """Size in bytes of the gradients that are summed across cards."""
+    """Size in bytes of the gradients that are summed across cards, without those of experts."""
     gradient_tensors: int
     weights: int
-    """Size in bytes of the weights that ZeRO stage 3 gathers."""
+    """Size in bytes of the weights that ZeRO stage 3 gathers, without those of experts."""
+    gradients_of_experts: int = 0
+    weights_of_experts: int = 0
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,6 @@ def workload_of(
         layout=layout,
         fused_attention=fused_attention,
     )
-    divided = layout.tensor * layout.pipeline
     return Workload(
         card,
         layout,
@@ -171,10 +172,18 @@ def workload_of(
         accumulate,
         operations,
         products,
-        program.of_role(Role.GRADIENTS) // divided,
+        _bytes_of(program, layout, Role.GRADIENTS, of_experts=False),
         sum(each.role is Role.GRADIENTS for each in program.storages),
-        program.of_role(Role.WEIGHTS) // divided,
+        _bytes_of(program, layout, Role.WEIGHTS, of_experts=False),
+        _bytes_of(program, layout, Role.GRADIENTS, of_experts=True),
+        _bytes_of(program, layout, Role.WEIGHTS, of_experts=True),
     )
+
+
+def _bytes_of(program: Program, layout: Layout, role: Role, *, of_experts: bool) -> int:
+    found = (each for each in program.storages if each.of_experts is of_experts)
+    total = sum(each.bytes for each in found if each.role is role)
+    return total // (layout.tensor * layout.pipeline)
 
 
 def seconds_of(workload: Workload, constants: Constants) -> Columns:
@@ -198,7 +207,7 @@ def seconds_of(workload: Workload, constants: Constants) -> Columns:
         matrix=matrix + np.where(by_arrays, thin_matrix, 0.0),
         vector=vector + np.where(by_arrays, 0.0, thin_vector),
         memory=moved / bandwidth,
-        links=_reduced(workload, constants),
+        links=_reduced(workload, constants) + _routed(workload, constants),
         launch=launch,
     )
 
@@ -224,6 +233,20 @@ def _reduced(workload: Workload, constants: Constants) -> Column:
     gigabyte = links.all_reduce(1e9, partners, workload.card, constants) - start
     starts = np.where(reduced > 0, start * workload.operations.operators, 0.0)
     return starts + reduced * gigabyte / 1e9
+
+
+def _routed(workload: Workload, constants: Constants) -> Column:
+    """Return the time in seconds in which cards exchange tokens for their experts."""
+    layout, operations = workload.layout, workload.operations
+    if layout.experts == 1:
+        return np.zeros_like(operations.routed)
+    stride = layout.tensor * layout.pipeline
+
+    def seconds(size: float) -> float:
+        return links.all_to_all(size, layout.experts, workload.card, constants, stride)
+
+    start = seconds(0.0)
+    return operations.exchanges * start + operations.routed * (seconds(1e9) - start) / 1e9
 
 
 def add_up(workload: Workload, columns: Columns, constants: Constants) -> Prices:
@@ -259,18 +282,26 @@ def _in_parallel(engines: Column, optimizer: npt.NDArray[np.bool_]) -> float:
 
 def exchanged(workload: Workload, constants: Constants) -> float:
     """Return the time in seconds that exchanging gradients and weights adds to a step."""
-    layout, card = workload.layout, workload.card
-    if layout.data == 1 or not workload.gradients:
-        return 0.0
-    stride = layout.tensor * layout.pipeline
-    one_way = links.scatter(workload.gradients, layout.data, card, constants, stride)
-    times = constants.exchange[_EXCHANGES[layout.zero]]
-    if layout.zero == 0 and workload.eager:
-        return times * 2 * one_way + _copies(workload, constants)
-    if layout.zero < 3:
-        return times * 2 * one_way
-    gathered = links.scatter(workload.weights, layout.data, card, constants, stride)
-    return times * (one_way + 2 * gathered * workload.accumulate)
+    layout = workload.layout
+    seconds = 0.0
+    for gradients, weights, of_experts in (
+        (workload.gradients, workload.weights, False),
+        (workload.gradients_of_experts, workload.weights_of_experts, True),
+    ):
+        cards = layout.replicas(of_experts=of_experts)
+        if cards == 1 or not gradients:
+            continue
+        stride = layout.tensor * layout.pipeline * (layout.data // cards)
+        one_way = links.scatter(gradients, cards, workload.card, constants, stride)
+        if layout.zero < 3:
+            seconds += 2 * one_way
+            continue
+        gathered = links.scatter(weights, cards, workload.card, constants, stride)
+        seconds += one_way + 2 * gathered * workload.accumulate
+    seconds *= constants.exchange[_EXCHANGES[layout.zero]]
+    if seconds and layout.zero == 0 and workload.eager:
+        seconds += _copies(workload, constants)
+    return seconds
 
 
 def _copies(workload: Workload, constants: Constants) -> float:
@@ -280,7 +311,10 @@ def _copies(workload: Workload, constants: Constants) -> float:
     """
     bandwidth = workload.card.memory_bandwidth * constants.memory_efficiency[workload.card.name]
     launches = constants.launch_seconds * workload.gradient_tensors
-    return 2 * (launches + 2 * workload.gradients / bandwidth)
+    gradients = workload.gradients
+    if workload.layout.replicas(of_experts=True) > 1:
+        gradients += workload.gradients_of_experts
+    return 2 * (launches + 2 * gradients / bandwidth)
 
 
 def compile_seconds(program: Program, mode: str) -> float:

@@ -20,10 +20,11 @@ _AFTER_FIRST |= {"convolution_backward_overrideable"}
 class Product:
     """`batch` matmuls, each of an m x k matrix and a k x n matrix."""
 
-    batch: int
-    m: int
-    n: int
-    k: int
+    batch: float
+    """Number of matmuls; an expected number if empty groups are skipped."""
+    m: float
+    n: float
+    k: float
     unfolded: str = ""
     """Which matrix is an unfolded image: ``"left"``, ``"right"``, ``"result"`` or ``""``."""
     times: float = 1.0
@@ -122,20 +123,24 @@ def grouped_products(operation: Operation) -> tuple[Product, ...]:
     left, right = _matrices(operation)
     if len(left) == len(right) == 2:  # the rows to sum over are grouped, as for gradients
         groups, rows, columns = operation.writes[0].shape
-        return (Product(groups, rows, columns, -(-left[1] // groups)),)
+        return (Product(groups, rows, columns, left[1] / groups),)
     groups = left[0] if len(left) == 3 else right[0]
     if len(left) == len(right):
         return (Product(groups, left[1], right[2], left[2]),)
     if len(right) == 3:
-        used = _filled(groups, left[0])
-        return (Product(used, -(-left[0] // used), right[2], left[1]),)
-    used = _filled(groups, right[1])
-    return (Product(used, left[1], -(-right[1] // used), left[2]),)
+        used = _filled(groups, left[0], operation.choices)
+        return (Product(used, left[0] / used, right[2], left[1]),)
+    used = _filled(groups, right[1], operation.choices)
+    return (Product(used, left[1], right[1] / used, left[2]),)
 
 
-def _filled(groups: int, rows: int) -> int:
-    """Return the expected number of non-empty groups if rows are assigned at random."""
-    return max(round(groups * (1 - (1 - 1 / groups) ** rows)), 1)
+def _filled(groups: int, rows: int, choices: float) -> float:
+    """Return the expected number of non-empty groups if tokens are assigned at random.
+
+    Each token has rows in `choices` different groups.
+    """
+    empty = max(1 - choices / groups, 0.0) ** (rows / choices)
+    return max(groups * (1 - empty), 1.0)
 
 
 def _convolution(operation: Operation) -> tuple[Product, ...]:

@@ -43,6 +43,10 @@ class Operations:
     """Size in bytes of attention scores, counted once for each read and write."""
     reduced: Column
     """Size in bytes of the operation's all-reduce in a tensor-parallel group."""
+    routed: Column
+    """Size in bytes of the tokens that are exchanged with the cards of other experts."""
+    exchanges: Column
+    """Number of these exchanges."""
     operators: Column
     """Number of times that the operation runs; 0 for views."""
     kernels: Column
@@ -155,8 +159,9 @@ class _Reader:
                 self._stream(number, work, _WIDTHS[dtype])
         optimizer = operation.phase is Phase.OPTIMIZER
         if optimizer and self._layout.zero:
-            sizes = [each / self._layout.data for each in sizes]
-            instructions /= self._layout.data
+            replicas = self._replicas(operation)
+            sizes = [each / replicas for each in sizes]
+            instructions /= replicas
         return (
             arrays * times,
             instructions * times,
@@ -165,10 +170,18 @@ class _Reader:
             *(each * times for each in sizes),
             work.between * times,
             share.reduced * times,
+            sum(operation.routed) * times,
+            len(operation.routed) * times,
             times,
             0 if self._prefetched(operation, work) else kernels,
             optimizer,
         )
+
+    def _replicas(self, operation: Operation) -> int:
+        """Return the number of cards with different data that have the same weights."""
+        storages = self._program.storages
+        of_experts = any(storages[each.storage].of_experts for each in operation.writes)
+        return self._layout.replicas(of_experts=of_experts)
 
     def _prefetched(self, operation: Operation, work: Work) -> bool:
         """Return whether the previous kernel prefetches the weights, hiding the start-up time."""

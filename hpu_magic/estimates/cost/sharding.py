@@ -108,7 +108,7 @@ class Sharding:
     def _product_with_weight(self, operation: Operation, work: Work, divided: bool) -> Share:
         product = work.products[0]
         if operation.phase is Phase.FORWARD:
-            self._widths.add(product.k if divided else product.n)
+            self._widths.add(int(product.k if divided else product.n))
         if min(product.n, product.k) < _NARROWEST * self._cards and not divided:
             return Share(work)
         if not divided:

@@ -96,7 +96,12 @@ class Configuration:
 
 
 def check(
-    configuration: Configuration, *, train: bool, parallel: str | None, dtype: str | None
+    configuration: Configuration,
+    *,
+    train: bool,
+    parallel: str | None,
+    dtype: str | None,
+    expert_parallel: int,
 ) -> None:
     """Raise `EstimateError` if other arguments of an estimate contradict the configuration."""
     if not train:
@@ -105,6 +110,10 @@ def check(
         raise EstimateError(
             f"parallel={parallel!r} cannot be combined with deepspeed, whose configuration "
             f"contains the ZeRO stage ({configuration.stage}): omit parallel."
+        )
+    if expert_parallel != 1:
+        raise EstimateError(
+            f"expert_parallel={expert_parallel!r} cannot be combined with deepspeed: omit one."
         )
     possible = ("bf16", "fp8") if configuration.half else ("fp32", "bf16-mixed")
     if dtype is not None and dtype not in possible:

@@ -30,6 +30,8 @@ def estimate_generation(
     bucket: int | None = 128,
     capture_prompt: bool = False,
     attention: str = "torch",
+    expert_parallel: int = 1,
+    imbalance: float = 1.0,
 ) -> GenerationEstimate:
     """Estimate text generation; see `hpu_magic.estimate_generation`."""
     # The model can be traced even if PyTorch was initialized without a card.
@@ -59,6 +61,8 @@ def estimate_generation(
             "bucket": bucket,
             "capture_prompt": capture_prompt,
             "attention": attention,
+            "expert_parallel": expert_parallel,
+            "imbalance": imbalance,
         },
     )
     check_stages(model, settings.layout)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import nn
 
 from hpu_magic.estimates.cost.bands import band_of_inference
 from hpu_magic.estimates.errors import EstimateError
+from hpu_magic.estimates.experts import on_busiest_card
 from hpu_magic.estimates.generation.memory import GenerationMemory, memory_of
 from hpu_magic.estimates.generation.passes import (
     Pass,
@@ -89,7 +90,7 @@ class Estimator:
             traced = preallocated(traced)
         if settings.torch_cache_dtype != settings.torch_dtype:
             traced = with_cache_in(traced, settings.torch_cache_dtype)
-        return traced
+        return replace(traced, program=on_busiest_card(traced.program, settings.layout))
 
 
 class NearlyLinear:

@@ -17,6 +17,7 @@ from hpu_magic.estimates.tracing.modules import RunningModules
 from hpu_magic.estimates.tracing.program import NEVER, Operand, Operation, Program, Role
 from hpu_magic.estimates.tracing.recorder import Recorder
 from hpu_magic.estimates.tracing.refusals import explained
+from hpu_magic.estimates.tracing.routing import count_choices
 
 _COPY = torch.ops.aten.copy_.default
 _JOIN = torch.ops.aten.cat.default
@@ -92,6 +93,7 @@ class Passes:
             program.storages[index].role = Role.CACHE
         del logits, last, chosen
         recorder.close()  # the cache is kept for the next pass
+        count_choices(program)
         return Pass(program, frozenset(before), frozenset(after))
 
     def _hold(self, recorder: Recorder, inputs: torch.Tensor) -> None:

@@ -100,7 +100,7 @@ def checked(protocol: Protocol, values: dict[str, Any]) -> GenerationSettings:
         values["new_tokens"],
         cache_dtype,
         card,
-        _layout(values["cards"], values["parallel"]),
+        _layout(values),
         mode,
         dtype,
         cache,
@@ -110,9 +110,10 @@ def checked(protocol: Protocol, values: dict[str, Any]) -> GenerationSettings:
     )
 
 
-def _layout(cards: int, parallel: str | None) -> Layout:
-    if parallel is None and isinstance(cards, int) and cards > 1:
-        parallel = f"tp={cards}"
-    layout = parse(cards, parallel)
+def _layout(values: dict[str, Any]) -> Layout:
+    cards, parallel, experts = values["cards"], values["parallel"], values["expert_parallel"]
+    if parallel is None and isinstance(cards, int) and isinstance(experts, int) and experts > 0:
+        parallel = f"tp={cards // experts}" if cards > experts else None
+    layout = parse(cards, parallel, experts, values["imbalance"])
     check_without_training(layout)
     return layout

@@ -57,6 +57,8 @@ class Storage:
     autograd then adds gradients in place."""
     freed: int | None = None
     """Number of operations recorded when the storage was released; None if it is kept."""
+    of_experts: bool = False
+    """Whether the storage belongs to experts that several cards share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,10 @@ class Operation:
     """Positional arguments, in which tensors are replaced by None."""
     times: int = 1
     """Number of runs per step; optimizers are traced once for all tensors of the same shape."""
+    choices: float = 1.0
+    """Number of groups to which a grouped matmul's tokens are routed, such as experts per token."""
+    routed: tuple[int, ...] = ()
+    """Size in bytes of each exchange of tokens with the cards of other experts."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         # PyTorch's operators cannot be pickled, so they are looked up by name.

@@ -43,8 +43,7 @@ def explained() -> Iterator[None]:
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
         raise UntracedError(
             "The model's operations depend on tensor values, which an estimate does not have: "
-            f"{_line(error)}. Move this decision out of the model, or estimate the parts before "
-            "and after it separately."
+            f"{_line(error)}. {_fix(error)}"
         ) from error
     except UnsupportedOperatorException as error:
         raise _without_shapes(str(error.args[0]), error) from error
@@ -63,6 +62,26 @@ def explained() -> Iterator[None]:
         if _raised_here(error):
             raise
         raise EstimateError(_by_module(error)) from error
+
+
+def _fix(error: BaseException) -> str:
+    modules = _running(error)
+    if modules and hasattr(modules[-1], "num_experts"):
+        if hasattr(modules[0], "set_experts_implementation"):
+            return 'Call the model\'s set_experts_implementation("grouped_mm").'
+        return "Multiply the tokens of all experts with torch.nn.functional.grouped_mm."
+    return (
+        "Move this decision out of the model, or estimate the parts before and after it separately."
+    )
+
+
+def _running(error: BaseException) -> list[Any]:
+    """Return the modules that were running, starting with the outermost one."""
+    return [
+        frame.f_locals["self"]
+        for frame, _ in traceback.walk_tb(error.__traceback__)
+        if frame.f_code.co_name == "_wrapped_call_impl"
+    ]
 
 
 def _raised_here(error: BaseException) -> bool:

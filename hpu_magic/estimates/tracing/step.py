@@ -20,6 +20,7 @@ from hpu_magic.estimates.tracing.program import Parameter, Program, Role, card_b
 from hpu_magic.estimates.tracing.recomputation import recomputing
 from hpu_magic.estimates.tracing.recorder import Recorder
 from hpu_magic.estimates.tracing.refusals import UntracedError, explained
+from hpu_magic.estimates.tracing.routing import count_choices
 from hpu_magic.runtime.device import nests
 
 _TOKENS = (torch.int32, torch.int64)
@@ -76,6 +77,7 @@ def trace_step(
             stack.enter_context(recomputing(model, options.checkpointing))
             stack.enter_context(modules)
             step.run((args, dict(kwargs)))
+            count_choices(program)
     except UntracedError as error:
         lower_bound = lasting_memory(
             model, options.dtype, train=options.train, optimizer=options.optimizer
