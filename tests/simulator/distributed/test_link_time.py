@@ -92,6 +92,82 @@ def test_collective_ends_when_the_slowest_rank_has_arrived(eager):
     assert first == second == pytest.approx(slowest + SECONDS)
 
 
+def message_of_slow_rank():
+    rank = dist.get_rank()
+    x, y = torch.ones(SIZE, device="hpu"), torch.ones(256, 256, device="hpu")
+    dist.send(x, 1) if rank == 0 else dist.recv(x, 0)  # sent while the clocks are off
+    card_time = clock()
+    for _ in range(100 * (1 - rank)):
+        y = y @ y
+    before = card_time.read().card
+    if rank == 0:
+        dist.send(x, 1, tag=7)
+    else:
+        dist.recv(x, 0, tag=7)
+    return before, card_time.read().card
+
+
+def test_message_is_received_after_its_sender_was_ready(eager):
+    (slow, sent), (none, received) = eager(message_of_slow_rank)
+    assert none == 0 < slow
+    seconds = sent - slow
+    assert seconds > 0
+    assert received == pytest.approx(slow + seconds)
+
+
+def messages_in_another_order():
+    rank = dist.get_rank()
+    x, y = torch.ones(SIZE, device="hpu"), torch.ones(256, 256, device="hpu")
+    card_time = clock()
+    if rank == 0:
+        works = []
+        for tag in (1, 2, 1):
+            y @ y
+            works.append(dist.isend(x, 1, tag=tag))
+        ready = [each.start for each in card_time.take_records() if each.name == "send"]
+    else:
+        works = [dist.irecv(torch.empty_like(x), 0, tag=tag) for tag in (2, 1, 1)]
+        ready = []
+        for work in works:
+            work.wait()
+            ready.append(card_time.read().card)
+    for work in works:
+        work.wait()
+    return ready
+
+
+def test_tags_identify_messages(eager):
+    sent, received = eager(messages_in_another_order)
+    first, second, third = sent
+    assert first < second < third
+    seconds = received[0] - second
+    assert seconds > 0
+    assert received == pytest.approx([second + seconds, second + seconds, third + seconds])
+
+
+def messages_of_slow_rank():
+    rank = dist.get_rank()
+    x, y = (torch.ones(SIZE, device="hpu") for _ in range(2))
+    z = torch.ones(256, 256, device="hpu")
+    card_time = clock()
+    for _ in range(100 * rank):
+        z = z @ z
+    before = card_time.read().card
+    works = dist.batch_isend_irecv(
+        [dist.P2POp(dist.isend, x, 1 - rank), dist.P2POp(dist.irecv, y, 1 - rank)]
+    )
+    for work in works:
+        work.wait()
+    return before, card_time.read().card
+
+
+def test_batch_of_messages_ends_when_the_last_one_was_received(eager):
+    (none, first), (slow, second) = eager(messages_of_slow_rank)
+    assert none == 0 < slow
+    assert first == pytest.approx(second)
+    assert first > slow
+
+
 def beside_matmuls():
     x, y = torch.ones(SIZE, device="hpu"), torch.ones(512, 512, device="hpu")
     found = []

@@ -17,6 +17,10 @@ namespace {
 // The number of announced calls that are kept per rank. Other ranks may be up to 15 calls ahead.
 constexpr uint64_t kKept = 16;
 
+// The number of messages that are kept for each pair of ranks. If the sender is further ahead, the
+// receiver does not wait for older messages on the card's clock.
+constexpr uint64_t kKeptMessages = 256;
+
 constexpr auto kRequestInterval = std::chrono::milliseconds(200);
 constexpr auto kPatience = std::chrono::seconds(1);
 
@@ -40,6 +44,10 @@ c10d::OpType family(c10d::OpType type) {
     default:
       return type;
   }
+}
+
+uint64_t key_of(const Message& message) {
+  return message.number << 32 | static_cast<uint32_t>(message.tag);
 }
 
 bool reduces(const Call& call) {
@@ -86,6 +94,17 @@ struct Announcements::Rank {
   Response response;
 };
 
+/// The last messages from one rank to another. Only the sender writes to this memory. `key` is 0
+/// while an entry is being written.
+struct Announcements::Outbox {
+  struct Entry {
+    std::atomic<uint64_t> key;
+    std::atomic<double> ready;
+  };
+  std::atomic<uint64_t> sent;
+  std::array<Entry, kKeptMessages> entries;
+};
+
 static_assert(std::atomic<uint64_t>::is_always_lock_free, "shared memory needs lock-free atomics");
 
 Announcements::Announcements(int file, int rank, int size) : rank_(rank), size_(size) {
@@ -103,7 +122,8 @@ Announcements::~Announcements() {
 }
 
 size_t Announcements::bytes_for(int size) {
-  return static_cast<size_t>(size) * sizeof(Rank);
+  const auto ranks = static_cast<size_t>(size);
+  return ranks * sizeof(Rank) + ranks * ranks * sizeof(Outbox);
 }
 
 Announcements::Rank& Announcements::of(int rank) const {
@@ -114,8 +134,21 @@ Announcements::Slot& Announcements::slot(int rank, uint64_t place) const {
   return of(rank).slots[place % kKept];
 }
 
+Announcements::Outbox& Announcements::outbox(int sender, int receiver) const {
+  auto* all = reinterpret_cast<Outbox*>(static_cast<Rank*>(memory_) + size_);
+  return all[sender * size_ + receiver];
+}
+
 void Announcements::announce(const Call& call) {
-  if (!memory_) {
+  if (!memory_ || call.type == c10d::OpType::RECV) {
+    return;
+  }
+  if (call.type == c10d::OpType::SEND) {
+    Outbox& mine = outbox(rank_, call.message.peer);
+    Outbox::Entry& entry = mine.entries[mine.sent++ % kKeptMessages];
+    entry.key.store(0);
+    entry.ready.store(call.ready);
+    entry.key.store(key_of(call.message));
     return;
   }
   Slot& mine = slot(rank_, call.place);
@@ -162,6 +195,15 @@ std::map<int, std::string> Announcements::differing(const Call& call) const {
 
 double Announcements::last_ready(const Call& call) const {
   double last = call.ready;
+  if (memory_ && call.type == c10d::OpType::RECV) {
+    for (const Outbox::Entry& entry : outbox(call.message.peer, rank_).entries) {
+      const double ready = entry.ready.load();
+      if (entry.key.load() == key_of(call.message)) {
+        last = std::max(last, ready);
+      }
+    }
+    return last;
+  }
   for (int rank = 0; memory_ && call.place > 0 && rank < size_; ++rank) {
     const Slot& theirs = slot(rank, call.place);
     const double ready = theirs.ready.load();

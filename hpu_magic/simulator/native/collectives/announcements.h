@@ -1,6 +1,7 @@
 // Shared memory in which the ranks on one machine announce their calls. Before the transport moves
 // data, the last rank to join a collective checks whether all calls match, because the transport
-// cannot check this. Ranks also use this memory to request the current Python line of other ranks.
+// cannot check this. Messages are announced with the time at which the sender was ready. Ranks also
+// use this memory to request the current Python line of other ranks.
 #pragma once
 
 #include "collectives/work.h"
@@ -23,13 +24,14 @@ class Announcements {
 
   static size_t bytes_for(int size);
 
-  /// Publishes a call of this rank.
+  /// Publishes a call of this rank, unless it receives a message.
   void announce(const Call& call);
 
   /// Returns the calls of other ranks that do not match this call, by rank.
   std::map<int, std::string> differing(const Call& call) const;
 
-  /// Returns when the last rank that made this call was ready, on its card's clock.
+  /// Returns when the last rank that made this call was ready, on its card's clock. For a received
+  /// message, only the sender and this rank count.
   double last_ready(const Call& call) const;
 
   bool shared() const {
@@ -49,9 +51,11 @@ class Announcements {
   struct Slot;
   struct Response;
   struct Rank;
+  struct Outbox;
 
   Rank& of(int rank) const;
   Slot& slot(int rank, uint64_t place) const;
+  Outbox& outbox(int sender, int receiver) const;
 
   const int rank_;
   const int size_;

@@ -235,10 +235,14 @@ Call Hccl::next(c10d::OpType type, const char* name, Subject subject, int64_t by
   return {type, name, ++sequence_, subject, bytes};
 }
 
-void Hccl::check_peer(int rank, const char* name) const {
+Call Hccl::next_message(
+    c10d::OpType type, const char* name, int peer, int tag, int64_t bytes) {
   TORCH_CHECK(
-      rank >= 0 && rank < size_ && rank != rank_, "hccl's ", name, " needs another rank of the ",
-      size_, " in its group, but rank ", rank_, " specified ", rank, ".");
+      peer >= 0 && peer < size_ && peer != rank_, "hccl's ", name, " needs another rank of the ",
+      size_, " in its group, but rank ", rank_, " specified ", peer, ".");
+  Call call{type, name, 0, {}, bytes};
+  call.message = {peer, tag, ++messages_[{type, peer, tag}]};
+  return call;
 }
 
 Hccl::Started Hccl::launch(
@@ -264,10 +268,8 @@ Hccl::Started Hccl::launch(
     return assume(started_work(), outputs, std::move(operands), steps);
   }
   const auto transport = state_->transport();
-  if (call.number > 0) {
-    call.place = ++begun_;
-    state_->announce(call);
-  }
+  call.place = call.number > 0 ? ++begun_ : 0;
+  state_->announce(call);
   const auto pending = Pending::make(state_, std::move(operands), std::move(steps));
   std::vector<Started> started;
   try {

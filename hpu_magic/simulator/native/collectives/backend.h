@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace hpu::collectives {
@@ -110,7 +111,7 @@ class Hccl final : public c10d::Backend {
   class Pending;
 
   Call next(c10d::OpType type, const char* name, Subject subject = {}, int64_t bytes = -1);
-  void check_peer(int rank, const char* name) const;
+  Call next_message(c10d::OpType type, const char* name, int peer, int tag, int64_t bytes);
 
   /// Returns the options, with the group's timeout if they do not specify one.
   template <class Options>
@@ -152,6 +153,7 @@ class Hccl final : public c10d::Backend {
   std::chrono::milliseconds timeout_;
   uint64_t sequence_ = 0;
   uint64_t begun_ = 0;
+  std::map<std::tuple<c10d::OpType, int, int>, uint64_t> messages_;  // by direction, peer and tag
   std::unique_ptr<std::vector<c10::intrusive_ptr<Work>>> coalesced_;
 };
 

@@ -154,24 +154,22 @@ Hccl::Started Hccl::alltoall(
 }
 
 Hccl::Started Hccl::send(Tensors& tensors, int destination, int tag) {
-  check_peer(destination, "send");
   Operands operands;
   const at::Tensor memory = operands.read(only(tensors, "send"));
   return launch(
-      {c10d::OpType::SEND, "send", 0, {}, bytes_of(memory)}, tensors, std::move(operands),
-      {{[=](c10d::Backend& transport) {
+      next_message(c10d::OpType::SEND, "send", destination, tag, bytes_of(memory)), tensors,
+      std::move(operands), {{[=](c10d::Backend& transport) {
         Tensors memories{bytes(memory)};
         return transport.send(memories, destination, tag);
       }}});
 }
 
 Hccl::Started Hccl::recv(Tensors& tensors, int source, int tag) {
-  check_peer(source, "recv");
   Operands operands;
   const at::Tensor memory = operands.write(only(tensors, "recv"));
   return launch(
-      {c10d::OpType::RECV, "recv", 0, {}, bytes_of(memory)}, tensors, std::move(operands),
-      {{[=](c10d::Backend& transport) {
+      next_message(c10d::OpType::RECV, "recv", source, tag, bytes_of(memory)), tensors,
+      std::move(operands), {{[=](c10d::Backend& transport) {
         Tensors memories{bytes(memory)};
         return transport.recv(memories, source, tag);
       }}});

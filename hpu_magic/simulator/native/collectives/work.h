@@ -20,19 +20,27 @@ struct Subject {
   int root = -1;
 };
 
-/// A collective and its sequence number in its process group. The number is 0 for a point-to-point
-/// message.
+/// Identifies a point-to-point message in its process group.
+struct Message {
+  int peer = -1;  // the other rank
+  int tag = 0;
+  uint64_t number = 0;  // position among the messages with this tag in the same direction
+};
+
+/// A collective or a message. Only collectives have a sequence number in their process group; the
+/// number of a message is 0.
 struct Call {
   c10d::OpType type;
   const char* name;
   uint64_t number;
   Subject subject{};
   int64_t bytes = -1;  // size of this rank's data, if `subject` does not contain it
-  // The position of this call among the calls that this rank started in the group; 0 for a
-  // point-to-point message.
+  // The position of this call among the collectives that this rank started in the group; 0 for a
+  // message.
   uint64_t place = 0;
   // When this rank is ready, on the card's clock; negative if the clock is off.
   double ready = -1;
+  Message message{};
 };
 
 class Work final : public c10d::Work {
@@ -46,8 +54,8 @@ class Work final : public c10d::Work {
     transfer_ = transfer;
   }
 
-  /// Completes the work, with an error unless `failure` is null. `slowest` is when the last rank was
-  /// ready, on the card's clock.
+  /// Completes the work, with an error unless `failure` is null. `slowest` is when the last rank or
+  /// the sender of a message was ready, on the card's clock.
   void end(const std::exception_ptr& failure, double slowest = 0);
 
   /// Returns when the completed work ended on the card's clock, or 0 if the clock was off.
@@ -76,12 +84,12 @@ class Work final : public c10d::Work {
   double end_on_card_ = 0;  // does not change after the work has completed
 };
 
-/// Waits until all collectives of this process have completed, with or without an error, like a
-/// card waiting for its streams. Rethrows an exception that was raised by a signal handler.
+/// Waits until all collectives of this process have completed, with or without an error, like
+/// synchronizing all streams of a card. Rethrows an exception that was raised by a signal handler.
 void wait_for_all();
 
-/// Calls `then` once when `transport` completes, on an arbitrary thread. The argument is the error,
-/// or null if there is none.
+/// Calls `then` once, on any thread, when `transport` completes. Its argument is the error, or null
+/// if there is none.
 void on_completion(
     const c10::intrusive_ptr<c10d::Work>& transport, std::function<void(std::exception_ptr)> then);
 
