@@ -16,7 +16,7 @@ from hpu_magic.estimates.cost import links
 from hpu_magic.estimates.cost.bands import band_of_training
 from hpu_magic.estimates.cost.constants import FITTED
 from hpu_magic.estimates.cost.hardware import generation_named
-from hpu_magic.estimates.cost.pricing import OperationCost, compile_seconds, price
+from hpu_magic.estimates.cost.pricing import OperationCost, Prices, compile_seconds, price
 from hpu_magic.estimates.cost.work import Kind, work_of
 from hpu_magic.estimates.layout import Layout
 from hpu_magic.estimates.tracing.program import (
@@ -31,6 +31,7 @@ from hpu_magic.estimates.tracing.program import (
 )
 from hpu_magic.estimates.tracing.routing import count_choices
 
+_ENGINES = ("matrix", "vector", "memory")
 _Operand = tuple[int, tuple[int, ...], torch.dtype, int]
 """Index of the storage, shape, dtype, and number of elements that it covers in the storage."""
 _Operation = tuple[
@@ -40,8 +41,9 @@ _Operation = tuple[
 tensors, and bytes that are copied from or to the host."""
 _Storage = tuple[int, torch.dtype, bool, bool]
 """Size in bytes, dtype, whether it is used later, and whether it is a weight."""
-_Price = tuple[float, float, float, list[float]]
-"""Seconds on the card, on the host and for compilation, and seconds for each part of the card."""
+_Price = tuple[float, float, float, list[float], list[list[float]]]
+"""Seconds on the card, on the host and for compilation, and seconds for each part of the card. For
+a graph, also the time that each operator adds to it, by the part of the card that limits it."""
 
 
 class CardPrices:
@@ -71,7 +73,8 @@ class CardPrices:
         program = _program(operations, storages)
         self.in_float32 |= any(map(_multiplies_float32, program.operations))
         prices = price(program, self._card, mode="lazy" if graph else "eager")
-        copied = sum(each[6] for each in operations) / self._card.host_bandwidth
+        copies = [each[6] / self._card.host_bandwidth for each in operations]
+        copied = sum(copies)
         parts = [
             sum(getattr(cost, part) for cost in prices.operations)
             for part in OperationCost.__slots__
@@ -80,7 +83,8 @@ class CardPrices:
         # The time that the host needs to launch a graph is not published.
         launch = 0.0 if graph else sum(each.launch for each in prices.operations)
         compilation = compile_seconds(program, "lazy" if graph else "eager")
-        return prices.seconds + copied, launch, compilation, parts
+        limits = _limits(prices, copies) if graph else []
+        return prices.seconds + copied, launch, compilation, parts, limits
 
     def of_collective(
         self,
@@ -125,6 +129,26 @@ class CardPrices:
         seconds = links.SECONDS[kind](size, cards, card, constants, stride)
         added = FITTED.exchange[exchange] * seconds if exchange else None
         return seconds, added, links.bytes_sent(kind, size, cards)
+
+
+def _limits(prices: Prices, copies: Sequence[float]) -> list[list[float]]:
+    """Return the time that each operator adds to its graph, by the part of the card that limits it.
+
+    The engines of a graph run in parallel, so the graph takes less time than the sum of its
+    operators. ``copies`` is the time that each operator copies data from the host.
+    """
+    costs = prices.operations
+    outside = sum(each.launch + each.links for each in costs)
+    busy = sum(max(each.matrix, each.vector, each.memory) for each in costs)
+    scale = (prices.seconds - outside) / busy if busy else 0.0
+    found = []
+    for cost, copied in zip(costs, copies, strict=True):
+        engines = {name: getattr(cost, name) for name in _ENGINES}
+        slowest = max(engines, key=engines.__getitem__)
+        times = {slowest: engines[slowest] * scale, "links": cost.links + copied}
+        times["launch"] = cost.launch
+        found.append([times.get(name, 0.0) for name in OperationCost.__slots__])
+    return found
 
 
 def _program(operations: Sequence[_Operation], storages: Sequence[_Storage]) -> Program:

@@ -81,6 +81,11 @@ class Record:
     """Time of the start on the card's clock."""
     seconds: float
     parts: dict[str, float]
+    label: int
+    """The label at the launch; see `hpu_magic.simulator.dry_run.labels`."""
+    shares: list[tuple[int, dict[str, float]]]
+    """The part of ``seconds`` of a graph's operators, by their label and by the part of the card
+    that limits them; empty for a single operator."""
 
 
 def start(host: str = "ideal", *, records: bool = False) -> None:

@@ -190,12 +190,67 @@ def test_compiled_code_has_phases(timed):
     assert parts(time)["Net"] > 0
 
 
-def test_graphs_of_lazy_mode_have_no_phases(timed):
+def test_graphs_of_lazy_mode_are_divided_among_phases_and_modules(timed):
     result = timed(MARKED, LAZY)
-    assert result.time.phases == {}
-    assert result.time.samples_per_second > 0
-    assert "limited by" in str(result)
-    assert "slowest" not in str(result)
+    time = result.time
+    assert set(time.phases) == {"data", "forward", "backward", "optimizer", "other"}
+    for total in (time.phases.values(), time.limits.values()):
+        assert sum(total) == pytest.approx(time.seconds, rel=1e-3)
+    assert time.modules.seconds == pytest.approx(time.seconds, rel=1e-3)
+    assert time.phases["data"] >= 512 * 2048 * 2 / 32e9
+    assert time.phases["backward"] > time.phases["forward"]
+    assert "slowest: Net.wide" in str(result)
+
+
+def test_lazy_mode_divides_a_step_like_eager_mode(timed):
+    # The products of large matrices take about the same time in both modes; graphs fuse the rest.
+    code = MARKED.replace("512", "16384")
+    eager, lazy = timed(code).time, timed(code, LAZY).time
+    for phase in ("forward", "backward"):
+        assert 0.6 * eager.phases[phase] < lazy.phases[phase] <= eager.phases[phase]
+    assert parts(lazy)["Net.wide"] == pytest.approx(parts(eager)["Net.wide"], rel=0.1)
+
+
+TWINS = """
+import torch
+import habana_frameworks.torch as ht
+from torch import nn
+
+class Twins(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(1024, 1024)
+        self.second = nn.Linear(1024, 1024)
+
+    def forward(self, x):
+        for module in (self.first, self.second, self.second):
+            x = module(x)
+            ht.core.mark_step()
+        return x
+
+model = Twins().to("hpu", torch.bfloat16)
+with torch.no_grad():
+    x = torch.ones(512, 1024, dtype=torch.bfloat16, device="hpu")
+    ht.core.mark_step()
+    model(x)
+"""
+
+
+def test_equal_graphs_belong_to_the_modules_that_recorded_them(timed):
+    time = timed(TWINS, LAZY).time
+    each = parts(time)
+    assert each["Twins.second"] == pytest.approx(2 * each["Twins.first"])
+    assert each["Twins.first"] > 0
+    assert each["Twins"] == pytest.approx(3 * each["Twins.first"])
+
+
+def test_replays_belong_to_the_module_that_starts_them(timed):
+    captured = TWINS.replace("ht.core.mark_step()\n        return", "pass\n        return")
+    captured = captured.replace(
+        "    model(x)", "    model.second = ht.hpu.wrap_in_hpu_graph(model.second)\n    model(x)"
+    )
+    each = parts(timed(captured, LAZY).time)
+    assert each["Twins.second"] > each["Twins.first"] > 0
 
 
 def test_result_with_time_is_serializable(timed):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,23 +12,22 @@ _FORWARD, _BACKWARD, _OTHER = "forward", "backward", "other"
 
 
 class Labels:
-    """The phase and the number of the module of each launch since the start of a step.
+    """Labels all work with its phase and the number of its module.
 
-    Parameters
-    ----------
-    launches
-        Returns how many operators and graphs have been launched.
+    In lazy mode, operators keep the label with which they are recorded.
     """
 
-    def __init__(self, launches: Callable[[], int]) -> None:
-        self._launches = launches
-        self._first = 0  # launch of the step
-        self._marks: list[tuple[int, str, int]] = [(0, _OTHER, 0)]
+    def __init__(self, native: Any) -> None:
+        self._engine = native
+        self._numbers: dict[tuple[str, int], int] = {}
+        self.places: list[tuple[str, int]] = []
+        """The phase and the number of the module of each label."""
         self._phases: list[str] = []  # phases that contain others, such as an optimizer step
         self._outside = _OTHER  # the phase outside all modules
         self._running: list[int] = []
         self._in_backward = 0
         self._nodes: set[int] = set()  # sequence numbers of nodes that have a label
+        self._mark()
 
     def install(self) -> None:
         """Observe all backward passes."""
@@ -100,18 +99,13 @@ class Labels:
             phase, module = _FORWARD, self._running[-1]
         else:
             phase, module = self._outside, 0
-        launched = self._launches()
-        if self._marks[-1][0] == launched:
-            self._marks.pop()
-        self._marks.append((launched, phase, module))
+        place = phase, module
+        number = self._numbers.get(place)
+        if number is None:
+            number = self._numbers[place] = len(self.places)
+            self.places.append(place)
+        self._engine.set_label(number)
 
-    def take(self, count: int) -> Sequence[tuple[str, int]]:
-        """Return the phase and module of each of the last ``count`` launches, and start a step."""
-        found: list[tuple[str, int]] = []
-        ends = [first for first, _, _ in self._marks[1:]] + [self._first + count]
-        for (_, phase, module), end in zip(self._marks, ends, strict=True):
-            found += [(phase, module)] * max(0, end - self._first - len(found))
-        self._first += count
-        self._marks = [(self._first, *self._marks[-1][1:])]
+    def step_ended(self) -> None:
+        """Forget the nodes of the step."""
         self._nodes.clear()
-        return found

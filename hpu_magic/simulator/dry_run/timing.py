@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -20,6 +19,7 @@ from hpu_magic.simulator.dry_run.transfers import Transfers, is_transfer
 _PLACES = {"optimizer": "the optimizer", "data": "copies from the host", "exchange": "collectives"}
 _ENGINES = ("matrix", "vector", "memory")
 _WAITING = "waiting"
+_LIMITS = {"launch": "launches"}
 
 
 class _Times(defaultdict[Any, float]):
@@ -46,7 +46,7 @@ class Timing:
 
     def __init__(self, native: Any) -> None:
         self._engine = native
-        self.labels = Labels(lambda: native.read_clock()["launches"])
+        self.labels = Labels(native)
         self._batches = Batches(self.labels)
         self._modules = Modules(self.labels, self._batches.root_runs)
         self._steps: deque[_Step] = deque(maxlen=LONGEST_CYCLE * REPEATS)
@@ -55,8 +55,6 @@ class Timing:
         self._before = card_time.read()
         self._began = time.perf_counter()
         self._compiled = 0
-        # A graph of lazy mode contains several phases.
-        self._has_phases = os.environ.get("PT_HPU_LAZY_MODE") != "1"
 
     def install(self) -> None:
         """Start to observe modules, loaders and backward passes."""
@@ -71,6 +69,7 @@ class Timing:
         compiled = self._engine.counters()["graph_compilation"]["count"]
         self.records = card_time.take_records()
         phases, modules = self._times(self.records, now.card)
+        self.labels.step_ended()
         step = _Step(
             now.end - before.end,
             now.compilation - before.compilation,
@@ -107,14 +106,22 @@ class Timing:
             add("exchange", 0, {"links": exchange})
             add(phase, number, {_WAITING: max(0.0, until - end - exchange)})
 
-        for record, (phase, number) in zip(work, self.labels.take(len(work)), strict=True):
-            if phase in ("forward", "other") and record.parts["links"]:
-                phase, number = "data", 0  # a copy from the host
-            wait(phase, number, record.start)
-            add(phase, number, _limits(record))
+        for record in work:
+            for phase, number, limits in self._shares(record):
+                wait(phase, number, record.start)
+                add(phase, number, limits)
+                end = max(end, record.start)  # only the first share waits
             end = record.start + record.seconds
         wait("other", 0, last)
         return phases, modules
+
+    def _shares(self, record: card_time.Record) -> Iterator[tuple[str, int, dict[str, float]]]:
+        """Yield the phase, the number of the module and the limits of each part of the work."""
+        for label, limits in record.shares or [(record.label, _limits(record))]:
+            phase, number = self.labels.places[label]
+            if phase in ("forward", "other") and limits["links"]:
+                phase, number = "data", 0  # a copy from the host
+            yield phase, number, {_LIMITS.get(name, name): each for name, each in limits.items()}
 
     def described(self, cycle: int | None) -> dict[str, Any]:
         """Return the mean of the steps that repeat, or else the last step, as JSON types."""
@@ -142,8 +149,8 @@ class Timing:
             "whole_run": not has_steps,
             "seconds": mean(step.seconds for step in steps),
             "band": reading.band,
-            "phases": means(step.phases for step in steps) if self._has_phases else {},
-            "modules": [[*key, each] for key, each in modules.items()] if self._has_phases else [],
+            "phases": means(step.phases for step in steps),
+            "modules": [[*key, each] for key, each in modules.items()],
             "classes": self._modules.classes,
             "limits": limits,
             "matrix": mean(step.matrix for step in steps),
@@ -172,12 +179,7 @@ class Timing:
 
 
 def _limits(record: card_time.Record) -> dict[str, float]:
-    """Return the time of work by its limit; the slowest engine limits all engines.
-
-    Operators of a graph run in parallel, so the graph takes less time than their sum.
-    """
+    """Return the time of an operator by its limit; the slowest engine limits all engines."""
     parts = record.parts
     slowest = max(_ENGINES, key=parts.__getitem__)
-    found = {slowest: parts[slowest], "links": parts["links"], "launches": parts["launch"]}
-    total = sum(found.values())
-    return {name: seconds * record.seconds / total for name, seconds in found.items() if total}
+    return {name: parts[name] for name in (slowest, "links", "launch")}

@@ -404,6 +404,33 @@ print(abs(second.card - 2 * first.card) < 1e-9)
     assert lines == ["1 2", "True True", "True"]
 
 
+def test_graph_is_divided_among_the_labels_of_its_launch(lazy_process):
+    """The price of a graph is known after the first launch, whose labels must not be kept."""
+    lines = lazy_process(
+        """
+from hpu_magic.simulator import card_time, engine
+native = engine.load()
+x = torch.ones(256, 256, device="hpu")
+htcore.mark_step()
+card_time.start(records=True)
+for product, sums in ((1, 2), (3, 2), (3, 3)):
+    native.set_label(product)
+    y = x @ x
+    native.set_label(sums)
+    y = (y + torch.ones(256).to("hpu")).sum()
+    native.set_label(4)
+    htcore.mark_step()
+for record in card_time.take_records():
+    labels = [label for label, _ in record.shares]
+    total = sum(sum(seconds.values()) for _, seconds in record.shares)
+    copied = [label for label, seconds in record.shares if seconds["links"]]
+    print(record.label, labels, copied, abs(total / record.seconds - 1) < 1e-9)
+card_time.stop()
+"""
+    )
+    assert lines == ["4 [1, 2, 2] [2] True", "4 [3, 2, 2] [2] True", "4 [3, 3] [3] True"]
+
+
 def test_measured_host_does_not_include_graphs_that_run_here(lazy_process):
     lines = lazy_process(
         """

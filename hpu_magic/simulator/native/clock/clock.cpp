@@ -16,8 +16,7 @@ namespace {
 
 using Host = std::chrono::steady_clock;
 
-// The maximum number of stored prices. If there are more, all prices are deleted and requested
-// again.
+// If this many prices are known, all of them are deleted, and later work requests them again.
 constexpr size_t kMostPrices = 1 << 18;
 
 struct Entry {
@@ -31,17 +30,18 @@ Reading now;
 std::vector<Record> records;
 size_t most_records = 0;
 std::atomic<bool> measures_host{false};
+std::atomic<uint32_t> label{0};
 double between_operators = 0;  // measured time on the host that is not yet on its clock
 Host::time_point left;
 double links_end = 0;  // when the launched collectives end
 uint64_t run = 0;  // the number of starts
-size_t entered = 0;  // how many parts of the engine are running in all threads
+size_t entered = 0;  // how often `exclude` was called without `include`, in all threads
 
-thread_local int operators = 0;  // that this thread is inside of
+thread_local int operators = 0;  // how many nested operators this thread is running
 thread_local bool waits_at_end = false;
 thread_local uint64_t uses = 0;
 
-/// Measures the time since the engine's last work ended, unless it is running.
+/// Measures the time since the host's clock was last resumed, unless it is paused.
 void measure() {
   if (on() && measures_host.load(std::memory_order_relaxed) && entered == 0) {
     const auto moment = Host::now();
@@ -58,15 +58,42 @@ double advance_host() {
   return measured;
 }
 
-void record(const std::string& name, double begin, const Price& price) {
+/// Adds up the times of a graph's operators by label.
+std::vector<Share> shares_of(const Price& price, const std::vector<uint32_t>& labels) {
+  std::vector<Share> shares;
+  if (!price.operators) {
+    return shares;
+  }
+  const std::vector<Parts>& operators = *price.operators;
+  const bool labeled = labels.size() == operators.size();
+  std::unordered_map<uint64_t, size_t> places;
+  for (size_t i = 0; i < operators.size(); ++i) {
+    const uint32_t own = labeled ? labels[i] : current_label();
+    const bool copies = operators[i][kLinks] > 0;
+    const auto [place, fresh] =
+        places.try_emplace(uint64_t{own} << 1 | uint64_t{copies}, shares.size());
+    if (fresh) {
+      shares.push_back({own, {}});
+    }
+    for (size_t part = 0; part < kParts.size(); ++part) {
+      shares[place->second].seconds[part] += operators[i][part];
+    }
+  }
+  return shares;
+}
+
+void record(
+    const std::string& name, double begin, const Price& price,
+    const std::vector<uint32_t>& labels = {}) {
   if (records.size() < most_records) {
-    records.push_back({name, now.host, begin, price});
+    records.push_back(
+        {name, now.host, begin, price, current_label(), shares_of(price, labels)});
   } else if (most_records > 0) {
     ++now.lost;
   }
 }
 
-void add(const Entry& entry) {
+void add(const Entry& entry, const std::vector<uint32_t>& labels) {
   if (!entry.priced) {
     ++now.unpriced[entry.name];
     return;
@@ -74,7 +101,7 @@ void add(const Entry& entry) {
   const Price& price = entry.price;
   const double measured = advance_host();
   const double begin = std::max(now.card, now.host);
-  record(entry.name, begin, price);
+  record(entry.name, begin, price, labels);
   now.idle += begin - now.card;
   now.card = begin + price.card;
   now.host += std::max(price.host - measured, 0.0);  // the measured time includes the launch
@@ -97,6 +124,9 @@ void store(uint64_t signature, Entry entry) {
     prices.clear();
   }
   now.compilation += entry.price.compilation;
+  if (most_records == 0) {
+    entry.price.operators.reset();
+  }
   prices.insert_or_assign(signature, std::move(entry));
 }
 
@@ -127,14 +157,22 @@ size_t keep_records(size_t most) {
   return std::exchange(most_records, most);
 }
 
-bool launch(uint64_t signature) {
+void set_label(uint32_t next) {
+  label.store(next, std::memory_order_relaxed);
+}
+
+uint32_t current_label() {
+  return label.load(std::memory_order_relaxed);
+}
+
+bool launch(uint64_t signature, const std::vector<uint32_t>& labels) {
   ++uses;
   const std::lock_guard lock(locks::clock);
   const auto found = prices.find(signature);
   if (found == prices.end()) {
     return false;
   }
-  add(found->second);
+  add(found->second, labels);
   return true;
 }
 

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -17,19 +18,23 @@ namespace hpu::clock {
 /// The parts of a card that work in parallel, and the time to launch work.
 constexpr std::array<const char*, 5> kParts{"matrix", "vector", "memory", "links", "launch"};
 constexpr size_t kLinks = 3;
+using Parts = std::array<double, kParts.size()>;
 
 /// The price of an operator or a graph, in seconds.
 struct Price {
   double card = 0;  // how long the card is occupied
   double host = 0;  // how long the host needs to launch the work
   double compilation = 0;
-  std::array<double, kParts.size()> parts{};
+  Parts parts{};
+  // What each operator of a graph adds to `card`, by the part of the card that limits the operator.
+  // Null for a single operator, or if no records were kept when the price was stored.
+  std::shared_ptr<const std::vector<Parts>> operators{};
 };
 
 /// The price of a collective, in seconds.
 struct LinkPrice {
   double links = 0;  // how long the links need
-  double card = -1;  // how long the card waits for them; if negative, until `join`
+  double card = -1;  // how long the card waits for them; negative if it waits until `join`
 };
 
 /// A collective that was launched. It ends `seconds` after the last of its ranks is ready.
@@ -38,12 +43,20 @@ struct Transfer {
   double seconds = 0;
 };
 
+/// The time of a graph's operators that have the same label. Copies from the host are separate.
+struct Share {
+  uint32_t label;
+  Parts seconds{};
+};
+
 /// Work that was launched while records were kept. Times are in seconds since the start.
 struct Record {
   std::string name;
   double launched;  // on the host's clock
   double start;     // on the card's clock
   Price price;
+  uint32_t label;             // at the launch
+  std::vector<Share> shares;  // in the order of their first operators; empty for a single operator
 };
 
 /// The state of the clocks, in seconds since the start.
@@ -52,7 +65,7 @@ struct Reading {
   double card = 0;
   double idle = 0;         // how long the card waited for the host
   double compilation = 0;  // not included in the other times
-  std::array<double, kParts.size()> busy{};
+  Parts busy{};
   uint64_t launches = 0;
   uint64_t waits = 0;  // how often the host waited for the card
   uint64_t lost = 0;   // records that were dropped because there were too many
@@ -78,21 +91,26 @@ void stop();
 /// Changes the number of records that are kept, and returns the previous number.
 size_t keep_records(size_t most);
 
-/// Launches the work with this signature. Returns false if its price has not been stored.
-bool launch(uint64_t signature);
+/// Sets the label of the work that all threads launch or record from now on.
+void set_label(uint32_t label);
+uint32_t current_label();
+
+/// Launches the work with this signature. Returns false if its price has not been stored. `labels`
+/// contains the label of each operator of a graph; if it is empty, all have the current label.
+bool launch(uint64_t signature, const std::vector<uint32_t>& labels = {});
 bool knows(uint64_t signature);
-/// Stores the price of a signature, which stays known until `forget_prices`.
+/// Stores the price of a signature until `forget_prices` is called.
 void learn(uint64_t signature, const std::string& name, const Price& price);
 /// Records that the work with this signature has no price. Such work is counted, but takes no time.
 void learn_unpriced(uint64_t signature, const std::string& name);
-/// Stores the price of a signature for another one, if it is known.
+/// Stores the price of `signature` for `other`, too. Does nothing if it is not known.
 void learn_as(uint64_t signature, uint64_t other);
-/// Counts work without a signature.
+/// Counts a run of work that has neither a signature nor a price.
 void count_unpriced(const std::string& name);
 void forget_prices();
 
-/// Launches a collective. Collectives use the links one after the other, unless `waits_for_links` is
-/// false, as for messages between two cards.
+/// Launches a collective. If `waits_for_links` is true, it starts when the earlier ones have ended.
+/// Messages between two cards do not wait for them.
 Transfer transfer(const std::string& name, const LinkPrice& price, bool waits_for_links);
 /// Makes later collectives wait until a collective has ended.
 void occupy_links(double until);
@@ -101,10 +119,10 @@ void join(double end);
 /// Makes later work on the card wait for all collectives.
 void join_links();
 
-/// Makes the host wait until the card has finished all launched work. Inside an operator, which is
-/// launched when it ends, the host waits at its end.
+/// Makes the host wait until the card has finished all launched work. Operators are launched when
+/// they end, so a wait inside an operator takes effect when the operator ends.
 void wait();
-/// Makes the host wait for a moment, unless the clock was set to zero since then.
+/// Makes the host wait until this point in time, unless the clock was restarted since then.
 void wait_until(const Moment& moment);
 /// Returns the moment at which the launched work ends.
 Moment end_of_work();
@@ -113,11 +131,12 @@ Moment end_of_work();
 void enter();
 void leave();
 
-/// Called when the engine begins and ends work that takes no time of the host's clock.
+/// Pauses and resumes the host's clock, because the time that the simulation itself takes does not
+/// count. Calls can be nested.
 void exclude();
 void include();
 
-/// Returns a number that changes whenever this thread launches work or makes the host wait.
+/// Returns a number that increases whenever this thread launches work or makes the host wait.
 uint64_t uses_by_thread();
 
 Reading read();

@@ -9,7 +9,7 @@ namespace py = pybind11;
 namespace hpu {
 namespace {
 
-py::dict parts_of(const std::array<double, clock::kParts.size()>& seconds) {
+py::dict parts_of(const clock::Parts& seconds) {
   py::dict parts;
   for (size_t i = 0; i < seconds.size(); ++i) {
     parts[clock::kParts[i]] = seconds[i];
@@ -35,9 +35,13 @@ py::dict reading() {
 py::list records() {
   py::list all;
   for (const clock::Record& record : clock::take_records()) {
+    py::list shares;
+    for (const clock::Share& share : record.shares) {
+      shares.append(py::make_tuple(share.label, parts_of(share.seconds)));
+    }
     all.append(py::make_tuple(
         record.name, record.launched, record.price.host, record.start, record.price.card,
-        parts_of(record.price.parts)));
+        parts_of(record.price.parts), record.label, shares));
   }
   return all;
 }
@@ -63,6 +67,7 @@ void bind_clock(py::module_& module) {
     clock::stop();
   });
   module.def("wait_for_card", &clock::wait);
+  module.def("set_label", &clock::set_label, py::arg("label"));
   module.def("read_clock", &reading);
   module.def("keep_records", &clock::keep_records, py::arg("most"));
   module.def("take_records", &records);

@@ -12,8 +12,8 @@ namespace hpu::prices {
 /// Starts or stops observing operators in all threads.
 void observe(bool on);
 
-/// Ignores the operators that run on this thread during the scope's lifetime. The time that they
-/// take here is not part of the host's time.
+/// While an instance exists, operators on this thread are not observed, and the time that they take
+/// on this machine is not part of the host's time.
 class Unobserved {
  public:
   Unobserved();
@@ -33,8 +33,8 @@ void collect_all();
 /// Returns the operators that were collected in all threads since the last call.
 Sequence take_collected();
 
-/// Collects the operators that run on this thread during the scope's lifetime, if the clock runs.
-/// `run` identifies runs with equal operators: only the first one is collected.
+/// While an instance exists and the clock runs, collects the operators on this thread. `run`
+/// identifies runs with equal operators, of which only the first one is collected.
 class Collected {
  public:
   explicit Collected(std::optional<uint64_t> run);

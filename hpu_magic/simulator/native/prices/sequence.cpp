@@ -25,17 +25,18 @@ void Sequence::add(uint64_t signature, Operation operation) {
     hash_ = mixed(hash_, located.writes.back());
   }
   operations_.push_back(std::move(located));
+  labels_.push_back(clock::current_label());
 }
 
 uint64_t Sequence::launch_graph(const std::function<Handles()>& handles, bool runs) const {
-  if (runs ? clock::launch(hash_) : clock::knows(hash_)) {
+  if (runs ? clock::launch(hash_, labels_) : clock::knows(hash_)) {
     return hash_;
   }
   const std::string name =
       "graph of " + std::to_string(operations_.size()) + " operators";
   ask(hash_, name, /*graph=*/true, handles());
   if (runs) {
-    clock::launch(hash_);
+    clock::launch(hash_, labels_);
   }
   return hash_;
 }

@@ -76,6 +76,7 @@ class Sequence {
   size_t locate(const Operand& operand);
   void ask(uint64_t signature, const std::string& name, bool graph, const Handles& handles) const;
   std::vector<Located> operations_;
+  std::vector<uint32_t> labels_;  // of the operations; not part of the signature
   std::vector<Storage> storages_;
   std::unordered_map<const c10::StorageImpl*, size_t> numbers_;
   uint64_t hash_ = 0x67726170;

@@ -98,9 +98,13 @@ clock::Price answer(const Question& question) {
     storages.append(py::make_tuple(each.bytes, python_dtype(each.dtype), each.kept, is_parameter(each.base)));
   }
   clock::Price price;
-  std::tie(price.card, price.host, price.compilation, price.parts) =
+  std::vector<clock::Parts> each;
+  std::tie(price.card, price.host, price.compilation, price.parts, each) =
       (*source)(operations, storages, question.graph)
-          .cast<std::tuple<double, double, double, decltype(price.parts)>>();
+          .cast<std::tuple<double, double, double, clock::Parts, decltype(each)>>();
+  if (question.graph) {
+    price.operators = std::make_shared<const std::vector<clock::Parts>>(std::move(each));
+  }
   return price;
 }
 
