@@ -72,7 +72,7 @@ class HpuGraph {
   void replay_freeing(Failures& failures);
 
   std::vector<Node> nodes_;
-  std::vector<uint64_t> signatures_;  // of the prices of a replay
+  std::vector<uint64_t> signatures_;  // identify the prices of a replay
   std::vector<ReplayStep> steps_;  // created by the first replay
   std::vector<Storages> freed_;  // what to free after each node; empty if all tensors are kept
   Storages made_;  // storages created by the captured function and written by each replay

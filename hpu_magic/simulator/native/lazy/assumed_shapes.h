@@ -1,4 +1,4 @@
-// Result sizes that depend on values, and those that a dry run assumes.
+// Result sizes that depend on values, and the sizes that a dry run assumes instead.
 #pragma once
 
 #include "lazy/inference.h"

@@ -1,5 +1,5 @@
-// The values that a dry run computes: integers and Booleans, which may be sizes, indices and masks, and
-// single numbers, if they depend only on data from the host.
+// The values that a dry run computes if they depend only on data from the host: integers and
+// Booleans, which programs use as sizes, indices and masks, and single numbers.
 #pragma once
 
 #include "lazy/inference.h"
@@ -22,7 +22,7 @@ bool keeps_host_values(const at::Tensor& tensor);
 /// Returns whether a tensor contains all bytes of its storage.
 bool covers_storage(const at::Tensor& tensor);
 
-/// Returns whether the kernel of a call can run, judging by its operands.
+/// Returns whether the values of a call's operands are known, so that its kernel can run.
 bool has_known_operands(const c10::OperatorHandle& op, const torch::jit::Stack& arguments);
 
 /// Marks the first argument of a fill or copy as known if the call overwrites its whole storage.

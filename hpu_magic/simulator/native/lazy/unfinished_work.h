@@ -35,7 +35,7 @@ class Failures {
   std::exception_ptr first_;
 };
 
-/// Makes the next use of the nodes' results raise an error, because the nodes will not run.
+/// Marks the results of nodes that will not run as failed, so that their next use raises an error.
 void fail_results(c10::ArrayRef<Node> nodes, const std::string& error);
 
 /// Nodes to run, in order. If a node fails, its results and all results that depend on them raise

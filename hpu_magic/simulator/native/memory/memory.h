@@ -108,7 +108,7 @@ void place(const at::Tensor& result, const at::Tensor& output);
 /// use of a failed storage raises an error with this reason.
 std::shared_ptr<const std::string> failure_of(const c10::Storage& storage);
 
-/// Makes every later use of a tensor's storage raise an error with the message `why`.
+/// Marks a tensor's storage as failed, so that every use raises an error with the message `why`.
 void fail(const at::Tensor& tensor, const std::shared_ptr<const std::string>& why);
 
 /// Frees a storage's memory. Until it is written again, every use raises an error with the message
@@ -122,8 +122,8 @@ void clear_failure(const c10::Storage& storage);
 /// whole storage.
 void clear_failure_if_overwritten(const at::Tensor& tensor);
 
-/// Makes every use of the storages that these graphs would have written raise an error with the
-/// message `why`. Called in the child after a fork.
+/// Marks the storages that these graphs would have written as failed, so that every use raises an
+/// error with the message `why`. Called in the child after a fork.
 void lose_writes(
     uint64_t first_graph, uint64_t last_graph, const std::shared_ptr<const std::string>& why);
 

@@ -9,7 +9,7 @@ namespace hpu {
 /// memory than that. Returns null if the address space is exhausted.
 c10::DataPtr lazy_pages(size_t bytes);
 
-/// The size from which blocks are allocated by `lazy_pages`.
+/// Blocks of at least this size are allocated by `lazy_pages`.
 constexpr size_t kLazyPages = size_t{256} << 20;
 
 /// Returns false if the host has too little memory for a block, after which the operating system

@@ -58,11 +58,11 @@ class Long {
   const Rank rank_;
 };
 
-// What each lock guards.
+// The locks, with the data that they guard.
 extern Long compilation;  // the first compilation of a backward program
 extern Long recorder;  // recorded and captured operations, and all device memory in lazy mode
 extern Brief operators;  // the set of operators that have a device kernel
-extern Brief pinned_memory;  // the address ranges of page-locked memory
+extern Brief pinned_memory;  // the address ranges of pinned host memory
 extern Brief cached_memory;  // freed memory that is cached for the next tensor of the same size
 extern Brief events;  // the event counters and the event buffer
 extern Brief allocations;  // the history of device memory in a dry run

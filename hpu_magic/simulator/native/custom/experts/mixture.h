@@ -32,7 +32,7 @@ struct BlockScales {
 
 /// The weights of experts with ids from `first_id` to `last_id`.
 struct Experts {
-  Tensors gates;  // or gates and ups: side by side, or alternating if there are biases
+  Tensors gates;  // may also contain the ups: side by side, or alternating if there are biases
   Tensors ups;  // empty if the gates contain them
   Tensors downs;
   bool permuted;  // [out, in] like nn.Linear, otherwise [in, out]
@@ -49,7 +49,7 @@ struct ExpertScales {
   Tensors gates;
   Tensors ups;
   Tensors downs;
-  Tensors inner;  // empty: computed from the largest magnitude
+  Tensors inner;  // empty if they are computed from the largest magnitude
 };
 
 /// Returns the weighted sum of the experts of each token. An expert that is listed twice for a token
