@@ -152,7 +152,7 @@ def compared(name: str, cards: int, mode: str = "eager") -> Times:
 
     step = STEPS[name]
     os.environ["PT_HPU_LAZY_MODE"] = str(int(mode == "lazy"))
-    request = Request(__file__, [name], cards=cards, time=True)
+    request = Request(__file__, [name], cards=cards)
     result = dry_run(request, output=subprocess.DEVNULL)
     if result.status or result.time is None:
         raise RuntimeError(f"{name} failed in the dry run: {result.error}")

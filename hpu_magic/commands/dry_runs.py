@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from hpu_magic import notebook
-from hpu_magic.commands.parameters import Card, Names, Words
+from hpu_magic.commands.parameters import Card, Host, Names, Words
 
 if TYPE_CHECKING:
     from hpu_magic.dry_runs.report import DryRun
@@ -24,7 +24,7 @@ def dry_run(
     nodes: int | None = None,
     steps: int | None = None,
     whole: bool = False,
-    time: bool = False,
+    host: Host | None = None,
     trace: str | None = None,
     value: StandIns = None,
     push: Names = None,
@@ -33,6 +33,7 @@ def dry_run(
 
     It runs unmodified, in its own process. Tensors have sizes and device memory, but no values; if
     it reads a value, it gets a stand-in. By default, the run ends when the optimizer steps repeat.
+    The time of a step is an estimate.
 
     Parameters
     ----------
@@ -53,10 +54,11 @@ def dry_run(
         time is that of all of them.
     whole : bool
         Run to the end, even if the steps repeat.
-    time : bool
-        Estimate the time of a step.
+    host : {"ideal", "measured"}, optional
+        The host in the time of a step: an ideal one, which only launches work, or this machine,
+        with the time that Python and data loading take (HPU_MAGIC_CARD_TIME by default).
     trace : str, optional
-        File for a trace of a step on the card, which ui.perfetto.dev can open; implies ``time``.
+        File for a trace of a step on the card, which ui.perfetto.dev can open.
     value : sequence of str, optional
         Values that lines read from the card, such as ``train.py:42=0.5``.
     push : sequence of str, or dict, optional
@@ -89,7 +91,7 @@ def dry_run(
             nodes=nodes,
             steps=steps,
             whole=whole,
-            time=time,
+            host=host,
             trace=trace,
             values=[value] if isinstance(value, str) else value or (),
         )

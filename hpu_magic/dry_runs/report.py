@@ -117,8 +117,8 @@ class DryRun(Report):
     requested : int or None
         Number of steps that were requested.
     time : StepTime or None
-        Estimated time of a step on the card; None if the card's clock was off, the script did not
-        use the card, or it failed before the first step was complete.
+        Estimated time of a step on the card; None if the script did not use the card, or it failed
+        before the first step was complete.
     advice : Advice or None
         Suggestions for the parts of the step that take most of its time.
     stopped : bool

@@ -12,6 +12,7 @@ from typing import Any
 from hpu_magic.errors import HPUError, choice, suggestion
 
 CARDS = ("gaudi", "gaudi2", "gaudi3")
+HOSTS = ("ideal", "measured")
 _PER_NODE = 8  # cards
 _VALUE = re.compile(r"(?P<file>.+):(?P<line>[0-9]+)=(?P<value>[^=]+)")
 
@@ -40,8 +41,9 @@ class Request:
         Number of optimizer steps; the run ends earlier if the steps repeat.
     whole : bool
         Do not end the run when the steps repeat.
-    time : bool
-        Estimate the time of a step with the card's clock.
+    host : str or None
+        ``"ideal"``, or ``"measured"`` to include the time that Python and data loading take on this
+        machine; None means ``HPU_MAGIC_CARD_TIME``, or ``"ideal"`` if it is off.
     trace : str or None
         File for a trace of a step on the card's clock.
     values : sequence of str
@@ -57,7 +59,7 @@ class Request:
     nodes: int | None = None
     steps: int | None = None
     whole: bool = False
-    time: bool = False
+    host: str | None = None
     trace: str | None = None
     values: Sequence[str] = ()
 
@@ -69,9 +71,8 @@ class Request:
     def check(self) -> None:
         """Raise HPUError if the script does not exist or an option is invalid."""
         self._check_code()
-        if self.card is not None and choice(self.card, CARDS) is None:
-            fix = suggestion(self.card, CARDS) or f"use {', '.join(CARDS)}."
-            raise HPUError(f"Unknown card {self.card!r}: {fix}")
+        _check_choice("card", self.card, CARDS)
+        _check_choice("host", self.host, HOSTS)
         self.machines()
         self.supplied()
         if self.steps is not None and self.steps < 1:
@@ -121,13 +122,20 @@ class Request:
         variables = {**os.environ, "HPU_MAGIC_CARDS_DIR": str(Path(folder) / "cards")}
         if self.card is not None:
             variables["HPU_MAGIC_CARD"] = choice(self.card, CARDS) or self.card
-        if self.time or self.trace:
-            host = variables.get("HPU_MAGIC_CARD_TIME", "0")
-            variables["HPU_MAGIC_CARD_TIME"] = "1" if host in ("", "0") else host
+        if self.host is not None:
+            variables["HPU_MAGIC_CARD_TIME"] = choice(self.host, HOSTS) or self.host
+        elif variables.get("HPU_MAGIC_CARD_TIME", "0") in ("", "0"):
+            variables["HPU_MAGIC_CARD_TIME"] = "ideal"
         variables["HPU_MAGIC_CARDS"] = str(self.cards // self.machines())
         if self.cards > 1:
             variables |= _world(self.cards, self.machines())
         return variables
+
+
+def _check_choice(what: str, value: str | None, choices: Sequence[str]) -> None:
+    if value is not None and choice(value, choices) is None:
+        fix = suggestion(value, choices) or f"use {' or '.join(choices)}."
+        raise HPUError(f"Unknown {what} {value!r}: {fix}")
 
 
 def _supplied(text: str) -> tuple[str, int, float]:

@@ -243,7 +243,7 @@ def test_time_of_a_step_equals_the_card_time_on_the_simulator(dry, script, monke
     """
     real = script(code, simulated=True, HPU_MAGIC_CARD_TIME="1")
     monkeypatch.setenv("HPU_MAGIC_CARD_TIME", "0")
-    result, output = dry(code, time=True, whole=True)
+    result, output = dry(code, whole=True)
     assert float(output) == pytest.approx(float(real), rel=1e-9)
     assert 0 < result.step_seconds < float(real)
     assert "(estimate; " in str(result)
@@ -296,13 +296,13 @@ for _ in range(3):
 
 
 def test_cuda_code_uses_the_card_only_with_migration(dry, monkeypatch):
-    result, _ = dry(CUDA_CODE, time=True)
+    result, _ = dry(CUDA_CODE)
     assert "it did not use the card." in result.title()
     assert (result.peak, result.time) == (0, None)
     (warning,) = result.warnings()
     assert "set PT_HPU_GPU_MIGRATION=1" in warning
     monkeypatch.setenv("PT_HPU_GPU_MIGRATION", "1")
-    result, _ = dry(CUDA_CODE, time=True)
+    result, _ = dry(CUDA_CODE)
     assert "it fits." in result.title()
     assert result.peak > 2 * 64 * 65 * 4
     assert result.step_seconds > 0
@@ -378,6 +378,7 @@ def test_pipeline_with_more_stages_than_ranks_is_an_error(dry):
         (Request(), "either a script or code"),
         (Request(__file__, push={"x": 1}), "pass arguments to the script"),
         (Request(__file__, card="gaudi33"), "Unknown card 'gaudi33': did you mean 'gaudi3'"),
+        (Request(__file__, host="slow"), "Unknown host 'slow': use ideal or measured."),
         (Request(__file__, steps=0), "at least 1, got 0"),
         (Request(__file__, trace="/missing/trace.json"), "The folder of '/missing/trace.json'"),
         (Request(__file__, cards=0), "at least 1, got 0"),

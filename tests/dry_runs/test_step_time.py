@@ -68,7 +68,7 @@ for batch in DataLoader(Text(), batch_size=4):
 
 @pytest.fixture(scope="module")
 def timed(tmp_path_factory):
-    """Run code dry with the card's clock, and return the result; equal runs are not repeated."""
+    """Run code dry and return the result; equal runs are not repeated."""
     results = {}
 
     def run(code, environment=(), **options):
@@ -79,7 +79,7 @@ def timed(tmp_path_factory):
             with pytest.MonkeyPatch.context() as patch:
                 for name, value in environment:
                     patch.setenv(name, value)
-                results[key] = dry_run(Request(str(script), **{"time": True, **options}))
+                results[key] = dry_run(Request(str(script), **options))
         return results[key]
 
     return run
@@ -154,6 +154,13 @@ def test_slow_loader_is_reported_with_advice(timed):
     assert "num_workers=4" in str(result)
 
 
+def test_measured_host_includes_the_loader(timed):
+    slow = (("SLOW", "0.02"),)
+    ideal, measured = timed(LOADED, slow).time, timed(LOADED, slow, host="measured").time
+    assert ideal.seconds < 4 * 0.02 < measured.seconds
+    assert (ideal.host_is_measured, measured.host_is_measured) == (False, True)
+
+
 def test_launches_limit_small_models(timed):
     result = timed(LOADED)
     assert max(result.time.limits, key=result.time.limits.get) in ("launches", "waiting")
@@ -168,20 +175,6 @@ def test_float32_matrices_limit_the_step(timed):
     assert result.time.in_float32
     assert max(result.time.limits, key=result.time.limits.get) == "matrix"
     assert "Use mixed precision with bfloat16" in [each.title for each in result.advice]
-
-
-@pytest.mark.parametrize(
-    ("code", "environment"),
-    [(LOOP, ()), (MARKED, LAZY), (COMPILED, ())],
-    ids=["eager", "lazy", "compile"],
-)
-def test_measuring_time_changes_neither_memory_nor_graphs(timed, code, environment):
-    with_time, without = timed(code, environment), timed(code, environment, time=False)
-    assert without.time is None
-    names = ("peak", "graphs", "steps", "composition", "host_reads")
-    found = [[getattr(result, name) for name in names] for result in (with_time, without)]
-    assert found[0] == found[1]
-    assert (with_time.graphs > 0) == (code != LOOP)
 
 
 def test_compiled_code_has_phases(timed):
@@ -297,7 +290,7 @@ def test_requested_steps_are_extrapolated(timed):
 
 
 def test_trace_contains_one_step(timed, tmp_path):
-    result = timed(LOOP, trace=str(tmp_path / "trace.json"), time=False)
+    result = timed(LOOP, trace=str(tmp_path / "trace.json"))
     spans = [
         each
         for each in json.loads((tmp_path / "trace.json").read_text())["traceEvents"]

@@ -37,7 +37,7 @@ def test_report_lists_the_bytes_of_each_kind_of_collective(tmp_path):
             """
         )
     )
-    request = Request(str(script), cards=8, time=True)
+    request = Request(str(script), cards=8)
     result = dry_run(request, output=subprocess.DEVNULL)
     weight = 4 * 1024 * 1024
     assert result.time.sent == {"all_gather": weight * 7 / 8, "reduce_scatter": weight * 7 / 8} | {
