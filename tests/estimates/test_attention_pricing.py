@@ -4,6 +4,7 @@ import pytest
 from priced_programs import PEAK, costs_of, nn, traced
 
 from hpu_magic.estimates.cost.attention import SKIPPED
+from hpu_magic.estimates.cost.constants import FITTED
 from hpu_magic.estimates.cost.pricing import price
 from hpu_magic.estimates.errors import EstimateError
 from hpu_magic.estimates.layout import parse
@@ -25,6 +26,14 @@ def test_attention_includes_products_and_softmax():
     (cost,) = costs_of(price(program, "gaudi2"))
     assert cost.matrix == pytest.approx(2 * 2 * 2 * 8 * 1024 * 1024 * 128 / PEAK)
     assert cost.vector > 0
+
+
+@pytest.mark.parametrize(("train", "expected"), [(False, [3]), (True, [3, 5])])
+def test_matmuls_and_softmax_of_attention_are_separate_kernels(train, expected):
+    model = nn.Sequential(nn.Linear(128, 128), Attention())
+    program = traced(model, 2, 8, 1024, 128, train=train)
+    costs = [cost for cost in price(program, "gaudi2").operations if cost.matrix and cost.vector]
+    assert [cost.launch / FITTED.node_seconds for cost in costs] == pytest.approx(expected)
 
 
 class Causal(nn.Module):

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from priced_programs import traced
+from scipy.optimize import least_squares
 
 PROJECT = Path(__file__).parents[2]
 sys.path.insert(0, str(PROJECT / "tools"))
@@ -32,12 +35,13 @@ from calibration.measurements import (  # noqa: E402
     job_of,
     measurements,
     rows_of,
+    with_mask,
 )
 from calibration.selection import Selection, band  # noqa: E402
 from website import estimates  # noqa: E402
 
 from hpu_magic.estimates.cost.constants import BANDS, FITTED, MEANINGS  # noqa: E402
-from hpu_magic.estimates.cost.pricing import add_up, seconds_of  # noqa: E402
+from hpu_magic.estimates.cost.pricing import add_up, price, seconds_of  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +107,34 @@ def test_fit_does_not_depend_on_the_current_constants(products, monkeypatch):
     doubled = with_values(FITTED, [2 * value for value in values(FITTED).values()])
     monkeypatch.setattr("calibration.fit.FITTED", doubled)
     assert values(fitted(batch)) == pytest.approx(expected)
+
+
+def test_fit_takes_the_best_of_several_starting_points(products, monkeypatch):
+    fits = []
+
+    def recorded(*arguments, **options):
+        fits.append(least_squares(*arguments, **options))
+        return fits[-1]
+
+    monkeypatch.setattr("calibration.fit.least_squares", recorded)
+    found = list(values(fitted(Batch(products))).values())
+    assert len({tuple(fit.x) for fit in fits}) == len(fits) > 1
+    assert found == pytest.approx(np.exp(min(fits, key=lambda fit: fit.cost).x))
+
+
+def test_attention_with_a_mask_computes_all_scores():
+    attention = torch.nn.functional.scaled_dot_product_attention
+
+    class Attention(torch.nn.Module):
+        def forward(self, x):
+            return attention(x, x, x, is_causal=True)
+
+    program = traced(Attention(), 2, 8, 1024, 128)
+    causal, masked = (
+        price(each, "gaudi2", fused_attention=True).seconds
+        for each in (program, with_mask(program))
+    )
+    assert causal < masked
 
 
 @pytest.mark.parametrize(

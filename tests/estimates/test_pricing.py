@@ -177,6 +177,20 @@ def test_tensor_parallel_layers_reduce_once_per_pass():
     assert [each / other for each, other in products] == [pytest.approx(4), pytest.approx(4)]
 
 
+def test_casts_to_fp8_start_a_kernel_only_after_a_matmul():
+    layers = [nn.Linear(1024, 1024, bias=False) for _ in range(2)]
+    for model, started in (
+        (nn.Sequential(*layers), 1),
+        (nn.Sequential(layers[0], nn.ReLU(), layers[1]), 0),
+    ):
+        program = traced(model, 512, 1024)
+        in_bf16, in_fp8 = (
+            sum(each.launch for each in price(program, "gaudi2", dtype=dtype).operations)
+            for dtype in ("bf16", "fp8")
+        )
+        assert in_fp8 - in_bf16 == pytest.approx(started * FITTED.node_seconds)
+
+
 class Scaled(nn.Module):
     """A product of 8-bit matrices with float32 scales and a bf16 bias."""
 

@@ -10,6 +10,7 @@ from math import exp, log, sqrt
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares
+from scipy.stats import norm, qmc
 
 from calibration.batch import Batch
 from hpu_magic.estimates.cost.constants import FITTED, Constants
@@ -37,6 +38,8 @@ Priors = Mapping[str, tuple[float, float]]
 _SHARES = ("efficiency", "fusion")
 _NOISE = 0.12
 _FEW = 6
+_STARTS = 3
+"""Number of fits with different starting values; with 16, the cost is at most 0.2 % lower."""
 
 
 @dataclass(frozen=True)
@@ -74,21 +77,32 @@ def fitted(batch: Batch, priors: Priors = PRIORS, left_out: Collection[str] = ()
         errors = np.log(batch.estimates(constants)[used] / published)
         return np.concatenate([errors / noise, (logarithms - assumed) / widths])
 
-    # The fit starts with the assumed values, since the current ones depend on all families. With
-    # other methods and smaller steps, it often stops before the minimum, because some efficiencies
-    # are close to 1 and the slopes change where another part of the card becomes the slowest.
+    # The slopes change where another part of the card becomes the slowest, so each fit ends in a
+    # local minimum. With smaller steps, it often stops before it.
     highest = [0.0 if any(share in name for share in _SHARES) else 9.0 for name in priors]
-    found = least_squares(
-        residuals,
-        assumed,
-        bounds=([-20.0] * len(highest), highest),
-        method="dogbox",
-        loss="soft_l1",
-        diff_step=1e-2,
-        ftol=1e-4,
-        max_nfev=60,
-    )
-    return with_values(FITTED, np.exp(found.x), priors)
+    fits = [
+        least_squares(
+            residuals,
+            np.minimum(start, np.array(highest) - 1e-3),
+            bounds=([-20.0] * len(highest), highest),
+            method="dogbox",
+            loss="soft_l1",
+            diff_step=1e-2,
+            ftol=1e-4,
+            max_nfev=60,
+        )
+        for start in _starts(assumed, widths)
+    ]
+    return with_values(FITTED, np.exp(min(fits, key=lambda fit: fit.cost).x), priors)
+
+
+def _starts(
+    assumed: npt.NDArray[np.float64], widths: npt.NDArray[np.float64]
+) -> list[npt.NDArray[np.float64]]:
+    """Return the assumed values and fixed points around them, which depend on no measurement."""
+    # The first point of the sequence has only zeros.
+    points = qmc.Halton(len(assumed), scramble=False).random(_STARTS)[1:]
+    return [assumed, *(assumed + norm.ppf(points) * widths)]
 
 
 def held_out(batch: Batch, priors: Priors = PRIORS) -> list[float]:

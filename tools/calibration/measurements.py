@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from hpu_magic.estimates.generation.passes import passes_of, preallocated, with_
 from hpu_magic.estimates.generation.protocol import protocol_of
 from hpu_magic.estimates.layout import Layout, parse
 from hpu_magic.estimates.tracing.optimizers import maker
-from hpu_magic.estimates.tracing.program import Program
+from hpu_magic.estimates.tracing.program import Operation, Program
 from hpu_magic.estimates.tracing.step import StepOptions, trace_step
 
 _BUCKET = 128  # graphs read the KV cache in multiples of this length
@@ -226,20 +226,21 @@ def _generation(each: Measurement) -> Job:
     row = each.row
     layout = each.layout
     batch, prompt, new = (int(row[name]) for name in ("batch", "prompt", "new"))
+    # The vendor's FP8 scripts use its attention operator and pass a mask to it.
+    fused = row["dtype"] == "fp8"
 
     def step(place: int) -> Callable[[int | None], Workload]:
         def made(layers: int | None) -> Workload:
-            programs = _generation_programs(
+            program = _generation_programs(
                 row["model"], layers, batch, prompt, new, row["cache_dtype"], row["cache"]
-            )
+            )[place]
             return workload_of(
-                programs[place],
+                with_mask(program) if fused else program,
                 row["generation"],
                 mode=row["mode"],
                 dtype=row["dtype"],
                 layout=layout,
-                # The vendor's FP8 scripts use its attention operator.
-                fused_attention=row["dtype"] == "fp8",
+                fused_attention=fused,
             )
 
         return made
@@ -248,6 +249,20 @@ def _generation(each: Measurement) -> Job:
     if new > 1:
         steps.append((_of_all_layers(row["model"], step(1)), float(new - 1)))
     return Job(each, tuple(steps), 0.0 if row["unit"] == "seconds" else float(batch * new))
+
+
+def with_mask(program: Program) -> Program:
+    """Return the program without the flag of causal attention, because a tensor is the mask."""
+
+    def changed(operation: Operation) -> Operation:
+        names = [argument.name for argument in operation.operator._schema.arguments]
+        arguments = [
+            False if name == "is_causal" else value
+            for name, value in zip(names, operation.arguments, strict=False)
+        ]
+        return replace(operation, arguments=tuple(arguments))
+
+    return replace(program, operations=[changed(each) for each in program.operations])
 
 
 @cache

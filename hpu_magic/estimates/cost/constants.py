@@ -44,15 +44,15 @@ class Constants:
 
 
 FITTED = Constants(
-    matrix_efficiency={"gaudi": 0.711, "gaudi2": 0.934, "gaudi3": 0.9},
-    memory_efficiency={"gaudi": 0.684, "gaudi2": 0.929, "gaudi3": 0.903},
-    vector_efficiency=0.337,
-    block=368.0,
-    fusion=0.562,
-    node_seconds=9.11e-06,
-    launch_seconds=1.9e-05,
-    link_latency=2.05e-05,
-    exchange={"ddp": 0.668, "zero": 2.32, "zero3": 3.05},
+    matrix_efficiency={"gaudi": 0.722, "gaudi2": 0.934, "gaudi3": 0.9},
+    memory_efficiency={"gaudi": 0.671, "gaudi2": 0.906, "gaudi3": 0.868},
+    vector_efficiency=0.305,
+    block=374.0,
+    fusion=0.68,
+    node_seconds=6.65e-06,
+    launch_seconds=1.66e-05,
+    link_latency=2.04e-05,
+    exchange={"ddp": 0.705, "zero": 2.32, "zero3": 3.11},
 )
 
 

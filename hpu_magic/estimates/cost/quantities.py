@@ -50,7 +50,8 @@ class Operations:
     operators: Column
     """Number of times that the operation runs; 0 for views."""
     kernels: Column
-    """Number of graph kernels that start with this operation without prefetched weights."""
+    """Number of graph kernels that start with this operation and do not multiply prefetched
+    weights."""
     optimizer: Column
     """1 for operations of the optimizer, which runs once per step."""
 
@@ -98,6 +99,7 @@ class _Reader:
             number for number, each in enumerate(program.storages) if each.role is Role.WEIGHTS
         }
         self._products: list[tuple[float, ...]] = []
+        self._from_matrix: set[int] = set()  # storages that the matrix engines wrote last
 
     def read(self, fused: bool, fused_attention: bool) -> tuple[Operations, Products]:
         program = self._program
@@ -141,7 +143,7 @@ class _Reader:
         work, times = share.work, operation.times
         if work.kind is Kind.NOTHING:
             return (0.0,) * len(fields(Operations))
-        instructions, arrays = work.instructions, 0.0
+        instructions, arrays, cast = work.instructions, 0.0, 0.0
         thin_instructions, thin_arrays = 0.0, 0.0
         if work.products:
             dtype = self._type(operation, work)
@@ -173,7 +175,7 @@ class _Reader:
             sum(operation.routed) * times,
             len(operation.routed) * times,
             times,
-            0 if self._prefetched(operation, work) else kernels,
+            self._kernels(operation, work, kernels, bool(cast)),
             optimizer,
         )
 
@@ -183,11 +185,26 @@ class _Reader:
         of_experts = any(storages[each.storage].of_experts for each in operation.writes)
         return self._layout.replicas(of_experts=of_experts)
 
-    def _prefetched(self, operation: Operation, work: Work) -> bool:
+    def _kernels(self, operation: Operation, work: Work, begun: int, casts: bool) -> int:
+        """Return the number of kernels that start and do not multiply prefetched weights.
+
+        The vector processors calculate the softmax between the matmuls of attention. They also cast
+        to FP8, as part of the kernel that calculated the values, unless this was a matmul.
+        """
+        storages = [operand.storage for operand in operation.writes]
+        if work.kind is Kind.ATTENTION:
+            self._from_matrix.update(storages)
+            return begun * (len(work.products) + 1)
+        if work.kind is not Kind.MATRIX:
+            self._from_matrix.difference_update(storages)
+            return begun
+        casts_result = casts and matrices_of(operation)[0].storage in self._from_matrix
+        self._from_matrix.update(storages)
+        return 0 if self._prefetched(operation) and not casts_result else begun
+
+    def _prefetched(self, operation: Operation) -> bool:
         """Return whether the previous kernel prefetches the weights, hiding the start-up time."""
-        return work.kind is Kind.MATRIX and any(
-            operand.storage in self._weights for operand in operation.reads
-        )
+        return any(operand.storage in self._weights for operand in operation.reads)
 
     def _cast(self, operation: Operation, work: Work) -> float:
         """Return the number of elements that are cast to FP8 for the matmuls."""
