@@ -276,6 +276,10 @@ class DryRun(Report):
                 "Sizes that depend on such values are assumed: masks select all elements, or an "
                 "equal share for each class of one_hot, and all elements are distinct."
             )
+        if self.fallbacks and self.time is not None:
+            notes.append(
+                "The time contains the copies of CPU fallbacks, but not what the CPU computes."
+            )
         return notes + ([] if self.time is None else self.time.notes())
 
     def text_body(self) -> list[str]:

@@ -6,6 +6,7 @@ import time
 import pytest
 
 from hpu_magic.estimates.cost.constants import FITTED
+from hpu_magic.estimates.cost.hardware import generation_named
 from hpu_magic.simulator import card_time, engine
 
 # Processes in lazy mode have tests of their own below.
@@ -214,6 +215,18 @@ def test_casts_by_autocast_and_copies_by_autograd_are_operators(torch, clock):
         "aten::clone",
         "aten::mul_.Tensor",
     ]
+
+
+def test_fallback_takes_the_time_of_its_copies(torch, clock):
+    clock.start()
+    first, second = (torch.ones(1 << 20, device="hpu") for _ in range(2))
+    before = clock.read()
+    torch.special.zeta(first, second)
+    after = clock.read()
+    copied = 3 * first.nbytes / generation_named("gaudi2").host_bandwidth
+    assert after.busy["links"] - before.busy["links"] == pytest.approx(copied)
+    assert after.end - before.end > copied
+    assert after.launches - before.launches == 1
 
 
 def test_failed_operators_take_no_time(torch, clock):

@@ -13,6 +13,7 @@ namespace {
 
 std::unordered_set<std::string> with_kernel;
 std::unordered_set<std::string> allowed;
+thread_local uint64_t fallbacks = 0;
 bool forbidden = false;
 std::unordered_map<const c10::FunctionSchema*, bool> known;
 
@@ -62,6 +63,11 @@ void check_fallback(const c10::OperatorHandle& op) {
       !forbidden && (allowed.empty() || allowed.count(base) || allowed.count(name)), name,
       " is not yet supported on HPU.");
   events::emit(events::Kind::cpu_fallback, name);
+  ++fallbacks;
+}
+
+uint64_t fallbacks_of_thread() {
+  return fallbacks;
 }
 
 }  // namespace hpu::policy

@@ -3,6 +3,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -18,5 +19,8 @@ bool falls_back(const c10::OperatorHandle& op);
 
 /// Counts a fallback to the CPU, or raises the vendor's error if this operator must not fall back.
 void check_fallback(const c10::OperatorHandle& op);
+
+/// Returns how many fallbacks this thread has counted.
+uint64_t fallbacks_of_thread();
 
 }  // namespace hpu::policy

@@ -50,15 +50,6 @@ bool is_view(const c10::FunctionSchema& schema) {
       });
 }
 
-/// Returns whether the operator runs on the host. Operators that PyTorch implements with other
-/// operators are not in the list of the device's operators.
-bool runs_on_host(const c10::OperatorHandle& op) {
-  return policy::falls_back(op) &&
-      !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) &&
-      !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional) &&
-      !op.hasKernelForDispatchKey(c10::DispatchKey::HPU);
-}
-
 Traits traits_of(const c10::OperatorName& name) {
   Traits traits;
   const auto op = c10::Dispatcher::singleton().findSchema(name);
@@ -75,7 +66,7 @@ Traits traits_of(const c10::OperatorName& name) {
       starts_with(name.name, "c10d::") || starts_with(name.name, "_c10d_functional::");
   traits.is_exchange = starts_with(name.name, "fsdp::");
   traits.is_cast = op->hasKernelForDispatchKey(c10::DispatchKey::AutocastHPU);
-  traits.counted = !is_view(schema) && !is_decomposed(*op) && !runs_on_host(*op) &&
+  traits.counted = !is_view(schema) && !is_decomposed(*op) &&
       name.name != "aten::_local_scalar_dense" && !starts_with(name.name, "prim::");
   return traits;
 }
@@ -148,6 +139,22 @@ struct Draft {
     operation.writes.insert(operation.writes.begin(), made.begin(), made.end());
   }
 
+  /// Replaces an operator that falls back to the CPU by the copies of its operands and results.
+  void describe_copies() {
+    static const auto copy = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
+    operation.op = copy;
+    operation.host_bytes = 0;
+    for (const auto& operands : {operation.reads, operation.writes}) {
+      for (const Operand& operand : operands) {
+        operation.host_bytes +=
+            operand.elements * static_cast<int64_t>(c10::elementSize(operand.dtype));
+      }
+    }
+    operation.writes.clear();
+    operation.arguments.clear();
+    operation.is_view = false;
+  }
+
  private:
   void read(const at::Tensor& tensor, bool is_written) {
     if (!tensor.defined()) {
@@ -193,6 +200,7 @@ struct Call : at::ObserverContext {
 
   const Traits* traits;
   uint64_t signature = 0;
+  uint64_t fallbacks = policy::fallbacks_of_thread();  // at the beginning
   bool collected = false;
   bool was_inside = std::exchange(inside, true);
   bool was_inside_write = inside_write;
@@ -247,8 +255,13 @@ void finish(Call& call, const std::vector<c10::IValue>& results) {
   if (operation.writes.empty() && operation.reads.empty()) {
     return;
   }
+  const bool fell_back = policy::fallbacks_of_thread() != call.fallbacks;
+  if (fell_back) {
+    draft.describe_copies();
+  }
   const bool copies_to_host = operation.host_bytes > 0 && operation.writes.empty();
-  if (call.collected && !copies_to_host) {
+  const bool in_compiled_code = fell_back && of_thread;
+  if (call.collected && (!copies_to_host || in_compiled_code)) {
     if (of_thread) {
       of_thread->add(call.signature, std::move(operation));
     } else {
