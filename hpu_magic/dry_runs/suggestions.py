@@ -59,7 +59,10 @@ def _of_limits(settings: Settings, time: StepTime) -> Iterator[Suggestion]:
     names = ("launches",) if time.host_is_measured else ("launches", "waiting")
     if (share := _share(time, *names)) >= _LARGE:
         why = f"Launching operators takes {100 * share:.0f} % of the time."
-        yield from _first(modes(settings, _MODEL), why, share)
+        # Compiling the model does not change the optimizer.
+        passes = sum(time.phases.get(each, 0.0) for each in ("forward", "backward"))
+        most = min(share, passes / time.seconds) if time.phases and time.seconds else share
+        yield from _first(modes(settings, _MODEL), why, most)
     if (share := _share(time, "matrix")) >= _LARGE:
         why = f"The matrix engines limit {100 * share:.0f} % of the time."
         yield from _first(precisions(settings, _MODEL, None, None), why)

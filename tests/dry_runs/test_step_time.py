@@ -165,7 +165,8 @@ def test_launches_limit_small_models(timed):
     result = timed(LOADED)
     assert max(result.time.limits, key=result.time.limits.get) in ("launches", "waiting")
     [compiled] = [each for each in result.advice if each.title == "Compile the model"]
-    assert compiled.gain.factor > 1.2
+    passes = result.time.phases["forward"] + result.time.phases["backward"]
+    assert 1.2 < compiled.gain.factor <= 1 / (1 - passes / result.time.seconds) + 1e-9
     assert 'backend="hpu_backend"' in str(result)
 
 

@@ -377,6 +377,13 @@ def test_formatted_statistics_have_one_line_per_key():
     assert rows[list(stats).index("NumFrees")][41:] == str(stats["NumFrees"])
 
 
+def test_manual_seed_takes_its_argument_by_name():
+    assert torch.manual_seed(seed=5).initial_seed() == 5
+    first = torch.rand(4, device="hpu").tolist()
+    torch.random.manual_seed(seed=5)
+    assert torch.rand(4, device="hpu").tolist() == first
+
+
 def test_seed_all_seeds_the_only_device():
     assert len(hpu.default_generators) == 1
     on_cpu = torch.random.get_rng_state()

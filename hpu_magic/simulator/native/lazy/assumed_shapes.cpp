@@ -45,6 +45,23 @@ int64_t selected(const at::Tensor& tensor) {
   return std::llround(static_cast<double>(tensor.numel()) * share);
 }
 
+/// Returns whether an operator selects elements, and which ones is computed from the host's data.
+bool knows_selection(const c10::OperatorHandle& op, Arguments arguments) {
+  bool known = true;
+  const auto check = [&known](const at::Tensor& mask) {
+    known = known && !(is_mask(mask) && on_device(mask) && stand_ins::assumed(mask));
+  };
+  if (indexes(op)) {
+    for_each_tensor(arguments[1], check);
+    return known;
+  }
+  if (name_of(op) == "aten::masked_select") {
+    check(arguments[1].toTensor());
+    return known;
+  }
+  return false;
+}
+
 Geometry contiguous(std::vector<int64_t> sizes, at::ScalarType dtype) {
   const auto strides = c10::contiguous_strides(sizes);
   return {
@@ -140,7 +157,9 @@ bool reads_card(const c10::OperatorHandle& op, Arguments arguments) {
 Inference assume_shapes(const c10::OperatorHandle& op, const Stack& arguments) {
   const std::string_view name = name_of(op);
   const at::Tensor self = arguments[0].toTensor();
-  events::emit(events::Kind::assumed_shape, c10::toString(op.operator_name()));
+  if (!knows_selection(op, arguments)) {
+    events::emit(events::Kind::assumed_shape, c10::toString(op.operator_name()));
+  }
   if (indexes(op)) {
     return assume_index(op, arguments);
   }

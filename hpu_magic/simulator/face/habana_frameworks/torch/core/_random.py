@@ -23,8 +23,8 @@ def install() -> None:
 
 def _seeding_hpu(seed_cpu: Any) -> Any:
     @functools.wraps(seed_cpu)
-    def seed(*args: Any) -> Any:
-        result = seed_cpu(*args)
+    def seed(*args: Any, **options: Any) -> Any:
+        result = seed_cpu(*args, **options)
         hpu_random.manual_seed(torch.initial_seed())
         return result
 
