@@ -123,8 +123,8 @@ class DryRun(Report):
         Suggestions for the parts of the step that take most of its time.
     stopped : bool
         Whether the run ended before the script's end.
-    graphs : int
-        Number of compiled graphs.
+    graphs, graph_breaks : int
+        Number of compiled graphs, and of graph breaks of `torch.compile`.
     unused_values : list of str
         Supplied stand-ins whose lines read none.
     host_reads, fallbacks, stand_ins, assumed_shapes : list of Line
@@ -152,6 +152,7 @@ class DryRun(Report):
     advice: Advice | None
     stopped: bool
     graphs: int
+    graph_breaks: int
     unused_values: list[str]
     host_reads: list[Line]
     fallbacks: list[Line]
@@ -173,18 +174,8 @@ class DryRun(Report):
             for name in ("memory_lines", "host_reads", "fallbacks", "stand_ins", "assumed_shapes")
         }
         same = (
-            *(
-                "card",
-                "mode",
-                "capacity",
-                "peak",
-                "composition",
-                "steps",
-                "cycle",
-                "requested",
-                "graphs",
-            ),
-            "unused_values",
+            *("card", "mode", "capacity", "peak", "composition", "steps", "cycle", "requested"),
+            *("graphs", "graph_breaks", "unused_values"),
         )
         time = found = None
         # If no step was completed, only a part of the run was measured before the error.
@@ -244,6 +235,8 @@ class DryRun(Report):
             if self.requested is not None and not self.time.whole_run:
                 rows += [(f"{self.requested:,} steps", self.time.duration(self.requested))]
         rows += [("compiled graphs", f"{self.graphs}")]
+        if self.graph_breaks:
+            rows += [("graph breaks", f"{self.graph_breaks}")]
         rows += _line_rows("CPU fallbacks", self.fallbacks)
         rows += _line_rows("host reads", self.host_reads)
         rows += _line_rows("stand-ins read", self.stand_ins)
@@ -255,8 +248,9 @@ class DryRun(Report):
         notes = []
         if self.cards > 1:
             notes.append(
-                f"Rank 0 ran and represents all {self.cards} ranks. Collectives return tensors of "
-                "the right sizes; integers have the values of rank 0."
+                f"Rank 0 ran and represents all {self.cards} ranks. What only rank 0 does, such as "
+                "logging, is included. Collectives return tensors of the right sizes; integers "
+                "have the values of rank 0."
             )
         if self.stopped and self.cycle is not None:
             which = "The last 3 steps are" if self.cycle == 1 else f"Every {self.cycle} steps are"

@@ -37,7 +37,8 @@ class Data:
     waited : float
         Seconds per step that the script waited for batches on this machine.
     loader : dict or None
-        ``workers``, ``pinned``, ``persistent``, ``length`` (batches per epoch) and ``ranks``.
+        ``workers``, ``pinned``, ``persistent``, ``length`` (batches per epoch), ``ranks`` and
+        ``last`` (samples in the last batch, if it is smaller).
     """
 
     samples: float
@@ -241,6 +242,12 @@ class StepTime:
             notes.append(
                 f"The throughput assumes that each of the {self.data.ranks} ranks processes its "
                 "own samples."
+            )
+        if self.epoch_steps and self.data.loader is not None and self.data.loader["last"]:
+            notes.append(
+                f"The last batch of an epoch has only {self.data.loader['last']} samples, but the "
+                "time of an epoch counts it as a complete one. Lazy mode and compiled code need "
+                "other graphs for it; drop_last=True of the DataLoader avoids this."
             )
         if self.unpriced:
             count = sum(self.unpriced.values())

@@ -138,6 +138,13 @@ def test_samples_and_tokens_of_a_loader(timed):
     assert "4 per step, from the batch size of the DataLoader" in str(result)
     assert time.epoch_steps == 100
     assert "an epoch (100 steps)" in str(result)
+    assert "The last batch" not in str(result)
+
+
+def test_last_batch_of_an_epoch_is_counted_and_reported(timed):
+    result = timed(LOADED.replace("400", "398"))
+    assert result.time.epoch_steps == 100
+    assert "The last batch of an epoch has only 2 samples" in str(result)
 
 
 def test_samples_of_a_script_without_loader(timed):

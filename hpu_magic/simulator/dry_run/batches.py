@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.data import dataloader
+from torch.utils.data import BatchSampler, dataloader
 
 from hpu_magic.simulator.dry_run.labels import Labels
 from hpu_magic.simulator.dry_run.nests import tensors
@@ -32,6 +32,9 @@ class Loader:
         Number of batches per epoch on this rank; None if it is unknown.
     ranks : int or None
         Number of ranks among which its sampler divides the samples; None if it does not.
+    last : int
+        Number of samples in the last batch of an epoch; 0 if it has as many as the others, or if
+        this is unknown.
     """
 
     workers: int
@@ -39,6 +42,7 @@ class Loader:
     persistent: bool
     length: int | None
     ranks: int | None
+    last: int
 
 
 @dataclass(frozen=True)
@@ -155,7 +159,18 @@ def _described(iterator: Any) -> Loader:
         bool(getattr(iterator, "_persistent_workers", False)),
         length,
         ranks if isinstance(ranks, int) else None,
+        _last_batch(getattr(iterator, "_index_sampler", None)),
     )
+
+
+def _last_batch(batches: Any) -> int:
+    """Return the number of samples in the last batch if it is smaller than the others, or 0."""
+    if not isinstance(batches, BatchSampler) or batches.drop_last:
+        return 0
+    try:
+        return len(batches.sampler) % batches.batch_size  # type: ignore[arg-type]
+    except (TypeError, NotImplementedError):
+        return 0
 
 
 def tokens_of(value: Any) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import os
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -114,6 +115,7 @@ class Recorder:
             "requested": self._steps.most,
             "time": self._time(),
             "graphs": counters["graph_compilation"]["count"],
+            "graph_breaks": _graph_breaks(),
             "torch": torch.__version__,
             "unused_values": self._unused_values(events["stand_ins"]),
             **events,
@@ -165,6 +167,12 @@ class Recorder:
         for each in lines.values():
             each.sort(key=lambda line: -line["count"])
         return lines
+
+
+def _graph_breaks() -> int:
+    """Return how often `torch.compile` had to split a function."""
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
+    return sum(counters.get("graph_break", {}).values())
 
 
 def _by_line(sizes: Any) -> list[dict[str, Any]]:
