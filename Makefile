@@ -27,7 +27,8 @@
 # make serving  install vLLM with its Gaudi plugin in a separate environment, compare its features and
 #            models on simulated cards with transformers, and update the tables in docs/vllm.md. PLUGIN
 #            is a source archive of the plugin, which is downloaded by default (KEEP as above)
-# make dry-runs  compare the memory, graphs and host reads of about 40 programs with dry runs of them
+# make dry-runs  compare the memory, graphs, graph breaks and host reads of about 40 programs, and of
+#            programs of published packages, with dry runs of them (KEEP as above)
 # make estimates  compare the estimated memory of all test models with the simulator's, in both modes
 # make examples  run all tests of the pytest plug-in and of docs/examples
 # make sanitize  run the tests of the device with sanitizers, and update docs/checks.md
@@ -207,7 +208,9 @@ serving:
 		$$vllm tools/serving_table --workers $(WORKERS)
 
 dry-runs: $(DEVELOPING) engine
-	PYTHONPATH=. OMP_NUM_THREADS=1 $(BIN)/python tools/dry_runs.py
+	PYTHONPATH=$(CURDIR) OMP_NUM_THREADS=1 $(BIN)/python tools/dry_runs.py
+	programs=$$($(BIN)/python tools/environments.py programs $(if $(KEEP),--keep $(KEEP))) && \
+		PYTHONPATH=$(CURDIR) OMP_NUM_THREADS=1 $$programs tools/dry_runs.py --packages
 
 estimates: $(DEVELOPING) engine
 	OMP_NUM_THREADS=1 HPU_MAGIC_TEST_ALL_ESTIMATES=1 $(BIN)/pytest $(SPREAD) tests/estimates

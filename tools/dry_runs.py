@@ -1,9 +1,10 @@
 """Compare dry runs with real runs of the same programs on the simulator.
 
-Usage: python tools/dry_runs.py [--lazy] [--cards N] [PROGRAM...]
+Usage: python tools/dry_runs.py [--packages] [--lazy] [--cards N] [PROGRAM...]
 
-Prints the peak memory, compiled graphs and host reads of both runs, and fails if they differ.
-Without a program, it compares all programs of the tests and of some packages, in both modes.
+Prints the peak memory, compiled graphs, graph breaks and host reads of both runs, and fails if
+they differ. Without a program, it compares all programs of the tests or, with --packages, those of
+`packaged_programs.py`, in both modes.
 """
 
 from __future__ import annotations
@@ -13,27 +14,39 @@ import json
 import os
 import subprocess
 import sys
-import sysconfig
 import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from hpu_magic.dry_runs.request import Request
 from hpu_magic.dry_runs.run import dry_run
+from tools import packaged_programs
 
 _REAL = """\
 import json, os, runpy, sys
-record, script = sys.argv[1:3]
-sys.argv[:] = sys.argv[2:]
+record, steps = sys.argv[1], int(sys.argv[2])
+sys.argv[:] = sys.argv[3:]
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+sys.path[0] = os.path.dirname(os.path.realpath(sys.argv[0]))
+left = [steps]
+def count(*_):
+    left[0] -= 1
+    if not left[0]:
+        sys.exit()
+register_optimizer_step_post_hook(count)
 try:
-    runpy.run_path(script, run_name="__main__")
+    runpy.run_path(sys.argv[0], run_name="__main__")
 finally:
     from hpu_magic.simulator import engine
     counters = engine.load().counters()
+    breaks = {}
+    if "torch._dynamo.utils" in sys.modules:
+        breaks = sys.modules["torch._dynamo.utils"].counters["graph_break"]
     figures = [
         engine.load().memory_stats()["MaxInUse"],
         counters["graph_compilation"]["count"],
+        sum(breaks.values()),
         counters["host_synchronization"]["count"],
     ]
     if os.environ.get("RANK", "0") == "0":
@@ -42,15 +55,31 @@ finally:
 """
 
 
-OF_PACKAGES = (
-    "accelerate/test_utils/scripts/test_ops.py",
-    "accelerate/test_utils/scripts/test_sync.py",
-)
-"""Programs that are installed with packages."""
+TOOLS = Path(__file__).resolve().parent
 ONE_MODE = {"compiled": "eager", "graph": "lazy"}
 """Programs that need a mode."""
+FOUR_CARDS = {"hybrid_sharding"}
+"""Programs of ranks that need four cards; the others use two."""
 DIFFERENT = {"experts": "nonzero: which tokens an expert gets depends on the weights"}
 """Programs whose figures differ, and the operator whose size depends on data."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program, and how to run it; see `packaged_programs.Packaged` for those of packages."""
+
+    name: str
+    path: str
+    arguments: tuple[str, ...] = ()
+    lazy: bool = False
+    cards: int = 1
+    steps: int = 0
+    cuda: bool = False
+
+    def variables(self) -> dict[str, str]:
+        """Return the environment variables of its process."""
+        migration = {"PT_HPU_GPU_MIGRATION": "1"} if self.cuda else {}
+        return {"PT_HPU_LAZY_MODE": str(int(self.lazy)), **migration}
 
 
 @dataclass(frozen=True)
@@ -59,6 +88,7 @@ class Figures:
 
     peak: int
     graphs: int
+    graph_breaks: int
     host_reads: int
 
 
@@ -71,44 +101,49 @@ class Comparison:
     dry: Figures
 
 
-def compared(
-    program: str, variables: Mapping[str, str] | None = None, cards: int = 1
-) -> Comparison:
-    """Run a program on the simulator and in a dry run, with additional environment variables.
+def compared(program: Program) -> Comparison:
+    """Run a program on the simulator and in a dry run.
 
     Raises
     ------
     RuntimeError
         One of the runs failed.
     """
-    variables = variables or {}
-    real = _real_run(program, variables, cards)
+    real = _real_run(program)
     before = dict(os.environ)
-    os.environ.update(variables)
+    os.environ.update(program.variables())
+    request = Request(
+        program.path,
+        program.arguments,
+        whole=True,
+        cards=program.cards,
+        steps=program.steps or None,
+    )
     try:
-        request = Request(program, whole=True, cards=cards)
         result = dry_run(request, output=subprocess.DEVNULL)
     finally:
         os.environ.clear()
         os.environ.update(before)
     if result.status:
-        raise RuntimeError(f"{program} failed in the dry run: {result.error}")
+        raise RuntimeError(f"{program.name} failed in the dry run: {result.error}")
     reads = sum(line.count for line in result.host_reads)
-    return Comparison(program, real, Figures(result.peak, result.graphs, reads))
+    figures = Figures(result.peak, result.graphs, result.graph_breaks, reads)
+    return Comparison(program.name, real, figures)
 
 
-def _real_run(program: str, variables: Mapping[str, str], cards: int) -> Figures:
+def _real_run(program: Program) -> Figures:
     """Run a program on simulated cards that compute, and return the figures of rank 0."""
     with tempfile.TemporaryDirectory() as folder:
         wrapper, record = os.path.join(folder, "real.py"), os.path.join(folder, "figures.json")
         with open(wrapper, "w") as file:
             file.write(_REAL)
         command = [sys.executable]
-        if cards > 1:
-            command += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={cards}"]
-        changed = {**variables, "HPU_MAGIC_CARDS_DIR": folder, "HPU_MAGIC_SIMULATOR": "1"}
+        if program.cards > 1:
+            ranks = f"--nproc-per-node={program.cards}"
+            command += ["-m", "torch.distributed.run", "--standalone", ranks]
+        changed = {**program.variables(), "HPU_MAGIC_CARDS_DIR": folder, "HPU_MAGIC_SIMULATOR": "1"}
         done = subprocess.run(
-            [*command, wrapper, record, program],
+            [*command, wrapper, record, str(program.steps), program.path, *program.arguments],
             env={**os.environ, **changed},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -116,49 +151,89 @@ def _real_run(program: str, variables: Mapping[str, str], cards: int) -> Figures
         )
         if done.returncode:
             last = (done.stderr.strip().splitlines() or ["no output"])[-1]
-            raise RuntimeError(f"{program} failed on the simulator: {last}")
+            raise RuntimeError(f"{program.name} failed on the simulator: {last}")
         with open(record) as file:
             return Figures(*json.load(file))
 
 
-def all_programs() -> list[tuple[str, bool, int]]:
-    """Return all programs, whether each runs in lazy mode, and the number of its cards."""
-    folder = Path(__file__).parents[1] / "tests" / "dry_runs"
-    libraries = Path(sysconfig.get_paths()["purelib"])
-    of_one_card = [*folder.glob("*programs/*.py"), *(libraries / name for name in OF_PACKAGES)]
-    both = [
-        (str(path), mode == "lazy", 1)
-        for path in sorted(of_one_card)
+def all_programs() -> list[Program]:
+    """Return the programs of the tests."""
+    folder = TOOLS.parent / "tests" / "dry_runs"
+    programs = [
+        Program(path.stem, str(path), lazy=mode == "lazy")
+        for path in sorted(folder.glob("*programs/*.py"))
         for mode in ("eager", "lazy")
         if ONE_MODE.get(path.stem, mode) == mode
     ]
-    return [*both, *((str(path), False, 2) for path in folder.glob("programs_of_ranks/*.py"))]
+    of_ranks = sorted((folder / "programs_of_ranks").glob("*.py"))
+    return [*programs, *map(program_of_ranks, of_ranks)]
+
+
+def program_of_ranks(path: Path) -> Program:
+    """Return a program that runs on several cards."""
+    return Program(path.stem, str(path), cards=4 if path.stem in FOUR_CARDS else 2)
+
+
+def programs_of_packages(inputs: Path) -> list[Program]:
+    """Return the programs of packages; the models and texts that some read are in a folder."""
+    return [
+        Program(
+            each.name,
+            str(TOOLS / "start_program.py"),
+            (each.device, each.module, *(word.format(inputs=inputs) for word in each.arguments)),
+            lazy=lazy,
+            cards=each.cards,
+            steps=each.steps,
+            cuda=each.cuda,
+        )
+        for each in packaged_programs.PROGRAMS
+        for lazy in ((False, True) if each.cards == 1 else (False,))
+    ]
 
 
 def main() -> int:
     """Compare the programs of the command line and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--packages", action="store_true", help="compare programs of packages")
     parser.add_argument("--lazy", action="store_true", help="run the programs in lazy mode")
     parser.add_argument("--cards", type=int, default=1, help="number of ranks")
-    parser.add_argument("programs", nargs="*", metavar="PROGRAM")
+    parser.add_argument("programs", nargs="*", metavar="PROGRAM", help="path, or part of a name")
     options = parser.parse_args()
-    chosen = [(program, options.lazy, options.cards) for program in options.programs]
-    unexpected = 0
-    for program, lazy, cards in chosen or all_programs():
-        unexpected += not _is_as_expected(program, lazy, cards)
-    return int(unexpected > 0)
+    if options.packages:
+        return _compare_packages(options.programs)
+    chosen = [
+        Program(Path(each).stem, each, lazy=options.lazy, cards=options.cards)
+        for each in options.programs
+    ]
+    return _compare(chosen or all_programs())
 
 
-def _is_as_expected(program: str, lazy: bool, cards: int) -> bool:
+def _compare_packages(parts: list[str]) -> int:
+    """Compare programs of packages whose names contain one of the parts; none selects all."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)  # some programs write files
+        inputs = Path(folder) / "inputs"
+        writer = [str(TOOLS / "start_program.py"), "cpu", "program_inputs", str(inputs)]
+        subprocess.run([sys.executable, *writer], check=True)
+        programs = programs_of_packages(inputs)
+        found = [each for each in programs if any(part in each.name for part in parts or [""])]
+        return _compare(found)
+
+
+def _compare(programs: list[Program]) -> int:
+    return int(sum(not _is_as_expected(program) for program in programs) > 0)
+
+
+def _is_as_expected(program: Program) -> bool:
     """Run a program twice, print the figures, and return whether they are as expected."""
-    name = f"{Path(program).stem}, {'lazy' if lazy else 'eager'}, {cards} cards"
+    name = f"{program.name}, {'lazy' if program.lazy else 'eager'}, {program.cards} cards"
     try:
-        comparison = compared(program, {"PT_HPU_LAZY_MODE": str(int(lazy))}, cards)
+        comparison = compared(program)
     except RuntimeError as error:
         print(f"FAILED     {name}: {error}", flush=True)
         return False
     equal = comparison.real == comparison.dry
-    reason = DIFFERENT.get(Path(program).stem, "")
+    reason = DIFFERENT.get(program.name, "")
     print(f"{'equal' if equal else 'DIFFERENT'}  {name}: {comparison.real} {reason}", flush=True)
     if not equal:
         print(f"           dry run: {comparison.dry}", flush=True)

@@ -92,6 +92,22 @@ ENVIRONMENTS = (
     Environment("ray", ("pandas", "pyarrow", "ray", "tensorboardX"), own_releases=False),
     Environment("trl", ("datasets", "trl"), own_releases=False),
     Environment(
+        "programs",
+        (
+            "datasets",
+            "denoising-diffusion-pytorch",
+            "labml-helpers",
+            "labml-nn",
+            "open-clip-torch",
+            "torchvision",
+            "trl",
+            "vit-pytorch",
+            "webdataset",
+            "x-transformers",
+        ),
+        own_releases=False,
+    ),
+    Environment(
         "vllm",
         (
             "editables",
