@@ -50,7 +50,7 @@ def _waiting(seen: Observation) -> Iterator[Suggestion]:
             _waited(seen.waited_seconds, share),
             "loader = DataLoader(..., num_workers=4, pin_memory=True, persistent_workers=True)",
             measured(share),
-            by_hand=_YOUR_LOADER,
+            by_hand=YOUR_LOADER,
         )
         return
     first = seen.first_batches_seconds / seen.training_seconds
@@ -63,7 +63,7 @@ def _waiting(seen: Observation) -> Iterator[Suggestion]:
             f"of {seen.epochs} epochs, each of which starts {_workers(loader.workers)}.",
             _loader_code(seen.settings, persistent=True),
             measured(again),
-            by_hand=_YOUR_LOADER,
+            by_hand=YOUR_LOADER,
         )
         share = max(0.0, share - first)
     if share >= _LEAST_SHARE:
@@ -83,11 +83,11 @@ def _waiting(seen: Observation) -> Iterator[Suggestion]:
                 persistent=not loader.persistent and seen.epochs > 1 and not starts,
             ),
             measured(share),
-            by_hand=_YOUR_LOADER,
+            by_hand=YOUR_LOADER,
         )
 
 
-_YOUR_LOADER = "your code creates the loader"
+YOUR_LOADER = "your code creates the loader"
 _YOUR_SHAPES = "the shapes of your data vary"
 _YOUR_CODE = "it requires changes to your code"
 

@@ -326,10 +326,12 @@ class DryRun(Report):
         return warnings
 
     def _error(self) -> str:
-        error = (self.error or "").splitlines()[0]
+        name, _, message = (self.error or "").partition(":")
+        line = next(filter(None, map(str.strip, message.splitlines())), "")
+        error = f"{name}: {line}" if line else name
         where = f" in {self.error_line.place}" if self.error_line else ""
         text = f"It ended{where} with {error.rstrip('.')}."
-        if self.stand_ins:
+        if self.stand_ins and name != "KeyboardInterrupt":
             text += (
                 " If a stand-in caused this error, pass the value that its line reads: --value "
                 f"{self.stand_ins[0].place}=NUMBER."

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hpu_magic import units
 from hpu_magic.advice.changes import Choice, Settings, modes, optimizers, precisions
-from hpu_magic.advice.observed import of_fit
+from hpu_magic.advice.observed import YOUR_LOADER, of_fit
 from hpu_magic.advice.report import Advice, ordered
 from hpu_magic.advice.suggestion import Gain, Suggestion
 from hpu_magic.dry_runs.step_time import StepTime
@@ -44,7 +44,7 @@ def advice(
     )
     waits = host_reads if _share(time, "waiting") >= _NOTABLE else ()
     observed = _observation(mode, optimizer, time, fallbacks, waits)
-    found = [*_of_limits(settings, time), *map(_as_estimate, of_fit(observed))]
+    found = [*_of_limits(settings, time), *(_as_estimate(each, time) for each in of_fit(observed))]
     subject = f"the run of {script}" if time.whole_run else f"a step of {script}"
     return Advice(subject, ordered(found))
 
@@ -72,10 +72,12 @@ def _of_limits(settings: Settings, time: StepTime) -> Iterator[Suggestion]:
         yield from _first(optimizers(settings, _MODEL), why)
 
 
-def _as_estimate(suggestion: Suggestion) -> Suggestion:
+def _as_estimate(suggestion: Suggestion, time: StepTime) -> Suggestion:
     """Return a suggestion for a fit, whose step was not measured on a card."""
     if suggestion.gain is None:
         return suggestion
+    if suggestion.by_hand == YOUR_LOADER and not time.host_is_measured:
+        return replace(suggestion, gain=None)  # another machine will load the batches
     return replace(suggestion, gain=replace(suggestion.gain, source="estimate"))
 
 

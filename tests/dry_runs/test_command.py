@@ -278,6 +278,15 @@ def test_small_tensors_from_the_host_are_compared_by_their_values(dry, monkeypat
     assert [each.what for each in result.stand_ins] == ["aten::_local_scalar_dense"]
 
 
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [("", "ImportError."), ("\n\n no module x.\nmore", "ImportError: no module x.")],
+)
+def test_warning_shows_the_first_line_of_an_error(dry, message, shown):
+    result, _ = dry(f"raise ImportError({message!r})")
+    assert result.warnings() == [f"It ended in train.py:1 with {shown}"]
+
+
 def test_exit_status_is_that_of_the_script(dry):
     result, _ = dry("import sys; sys.exit(7)")
     assert (result.status, result.error) == (7, None)
