@@ -147,6 +147,22 @@ def test_last_batch_of_an_epoch_is_counted_and_reported(timed):
     assert "The last batch of an epoch has only 2 samples" in str(result)
 
 
+def test_own_class_of_batches_is_not_inspected(timed):
+    own = """
+class Own(torch.utils.data.BatchSampler):
+    def __init__(self):
+        self.batch_size, self.drop_last = 4, False
+    def __iter__(self):
+        return iter([[0, 1, 2, 3]] * 20)
+    def __len__(self):
+        return 20
+"""
+    code = LOADED.replace("model = nn", f"{own}\nmodel = nn")
+    result = timed(code.replace("batch_size=4", "batch_sampler=Own()"))
+    assert result.error is None
+    assert result.time.epoch_steps == 20
+
+
 def test_samples_of_a_script_without_loader(timed):
     result = timed(LOOP)
     assert (result.time.data.samples, result.time.data.tokens) == (512, 0)

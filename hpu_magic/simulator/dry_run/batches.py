@@ -165,8 +165,8 @@ def _described(iterator: Any) -> Loader:
 
 def _last_batch(batches: Any) -> int:
     """Return the number of samples in the last batch if it is smaller than the others, or 0."""
-    if not isinstance(batches, BatchSampler) or batches.drop_last:
-        return 0
+    if type(batches) is not BatchSampler or batches.drop_last:
+        return 0  # other classes may divide samples in any way
     try:
         return len(batches.sampler) % batches.batch_size  # type: ignore[arg-type]
     except (TypeError, NotImplementedError):
