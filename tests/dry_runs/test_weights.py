@@ -55,3 +55,25 @@ def test_weights_of_files_use_device_memory_only(dry, tmp_path):
     assert result.error is None
     assert result.peak == 2 * TENSORS * BYTES + size
     assert int(output) < size // 2
+
+
+def test_rank_0_saves_its_shards(dry, tmp_path):
+    result, output = dry(
+        """
+        import sys, torch
+        import torch.distributed as dist
+        import torch.distributed.checkpoint as checkpoint
+        from torch.distributed.fsdp import fully_shard
+
+        dist.init_process_group("hccl")
+        model = torch.nn.Linear(1024, 1024, device="hpu")
+        fully_shard(model)
+        checkpoint.save(model.state_dict(), checkpoint_id=sys.argv[1])
+        dist.destroy_process_group()
+        """,
+        str(tmp_path / "saved"),
+        cards=8,
+    )
+    assert result.error is None, output
+    size = sum(each.stat().st_size for each in (tmp_path / "saved").glob("*.distcp"))
+    assert size == pytest.approx(1024 * 1024 * 4 / 8, rel=0.1)
