@@ -219,6 +219,14 @@ def test_graphs_of_lazy_mode_are_divided_among_phases_and_modules(timed):
     assert "slowest: Net.wide" in str(result)
 
 
+def test_lazy_mode_without_mark_step_runs_nothing(timed, capfd):
+    result = timed(LOOP, LAZY)
+    assert (result.time, result.graphs, result.error) == (None, 0, None)
+    assert (
+        "ran none of them: call habana_frameworks.torch.core.mark_step()" in capfd.readouterr().err
+    )
+
+
 def test_lazy_mode_divides_a_step_like_eager_mode(timed):
     # The products of large matrices take about the same time in both modes; graphs fuse the rest.
     code = MARKED.replace("512", "16384")

@@ -97,6 +97,8 @@ class Recorder:
         self._owners.find()
         peak, reservations = self._engine.peak_reservations()
         counters = self._engine.counters()
+        graphs = counters["graph_compilation"]["count"]
+        self._warn_if_nothing_ran(graphs)
         card = Configuration.from_environment()
         events = self._event_lines()
         return {
@@ -114,7 +116,7 @@ class Recorder:
             "cycle": self._steps.repeated,
             "requested": self._steps.most,
             "time": self._time(),
-            "graphs": counters["graph_compilation"]["count"],
+            "graphs": graphs,
             "graph_breaks": _graph_breaks(),
             "torch": torch.__version__,
             "unused_values": self._unused_values(events["stand_ins"]),
@@ -128,7 +130,18 @@ class Recorder:
         time = self._timing.described(self._steps.repeated)
         if self._trace is not None:
             card_time.write_trace(self._trace, self._timing.records)
-        return time
+        return time if card_time.read().launches else None
+
+    def _warn_if_nothing_ran(self, graphs: int) -> None:
+        """Print a warning if lazy mode has recorded operations, but never ran any."""
+        count = self._engine.pending_operations()
+        if count and not graphs:
+            print(
+                f"hpu-magic: The script recorded {count} operations in lazy mode, but ran none of "
+                "them: call habana_frameworks.torch.core.mark_step() after loss.backward() and "
+                "after optimizer.step(), or set PT_HPU_LAZY_MODE=0.",
+                file=sys.stderr,
+            )
 
     def _unused_values(self, read: list[dict[str, Any]]) -> list[str]:
         """Return the stand-ins that were supplied for lines that read none."""
