@@ -47,6 +47,21 @@ def test_products_with_one_row_are_bound_by_memory():
     assert cost.memory == pytest.approx(2 * (4096 * 4096 + 2 * 4096) / BANDWIDTH, rel=0.01)
 
 
+class FirstRows(nn.Module):
+    def __init__(self, rows):
+        super().__init__()
+        self.rows = rows
+
+    def forward(self, x):
+        return x[: self.rows].clone()
+
+
+@pytest.mark.parametrize(("rows", "launches"), [(0, 0), (1, 1)])
+def test_operations_with_empty_results_are_not_launched(rows, launches):
+    prices = price(traced(FirstRows(rows), 4, 64), "gaudi2", mode="eager")
+    assert prices.by_kind.get("launches", 0) == launches * FITTED.launch_seconds
+
+
 def test_elementwise_operations_move_their_operands_and_results():
     (cost,) = costs_of(price(traced(nn.ReLU(), 2**24), "gaudi2", mode="eager"))
     assert cost.memory == pytest.approx(2 * 2 * 2**24 / BANDWIDTH)

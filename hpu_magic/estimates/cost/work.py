@@ -100,7 +100,7 @@ def work_of(operation: Operation, *, fused_attention: bool = False) -> Work:
     If ``fused_attention`` is true, the vendor's operator replaces PyTorch's attention.
     """
     name = name_of(operation.operator)
-    if operation.is_view or name in _NOTHING:
+    if operation.is_view or name in _NOTHING or _has_no_elements(operation):
         return Work(Kind.NOTHING)
     if (products := PRODUCTS.get(name)) is not None:
         return Work(Kind.MATRIX, products(operation))
@@ -112,6 +112,11 @@ def work_of(operation: Operation, *, fused_attention: bool = False) -> Work:
         return Work(Kind.GATHER, instructions=PLAIN * moved)
     kind = Kind.REARRANGING if name in _REARRANGING and _has_order(operation) else Kind.VECTOR
     return Work(kind, instructions=_instructions(name, operation))
+
+
+def _has_no_elements(operation: Operation) -> bool:
+    """Return whether all results are empty, as when PyTorch empties a storage and copies it."""
+    return bool(operation.writes) and all(0 in operand.shape for operand in operation.writes)
 
 
 def _has_order(operation: Operation) -> bool:

@@ -20,6 +20,9 @@ from hpu_magic.estimates.tracing.recorder import Recorder
 from hpu_magic.estimates.tracing.twins import ORIGINAL
 from hpu_magic.runtime.device import nests
 
+_ON_HOST = ("step", "mu_product")
+"""State that optimizers keep on the CPU, unless they are fused or can be captured."""
+
 Make = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
 
@@ -185,10 +188,23 @@ class _OptimizerStep:
                 recorder.hold(each.grad, Role.GRADIENTS, count=self._count)
             else:
                 recorder.stand_for(each.grad)
+        self._leave_out_host_state()
         groups = [{**each, "params": ()} for each in self._optimizer.param_groups]
         for value in nests.tensors([*self._optimizer.state.values(), *groups]):
-            if value.device.type == device_type():
+            if value.device.type == device_type() and not recorder.is_on_host(value):
                 recorder.hold(value, Role.OPTIMIZER, count=self._count)
+
+    def _leave_out_host_state(self) -> None:
+        """Do not count the optimizer's state on the host, which a trace on the CPU would count."""
+        groups = self._optimizer.param_groups
+        # ASGD always counts its steps on the card.
+        of_card = isinstance(self._optimizer, torch.optim.ASGD) or any(
+            group.get("capturable") or group.get("fused") for group in groups
+        )
+        for state in self._optimizer.state.values() if not of_card else ():
+            for name in _ON_HOST:
+                if isinstance(state.get(name), torch.Tensor):
+                    self._recorder.leave_on_host(state[name])
 
     def record(self) -> None:
         """Record the second step, which uses the state created by the first one."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils.weak import WeakIdKeyDictionary
 
 from hpu_magic.estimates.tracing.fake_card import FakeCard, Listener, device_type
 from hpu_magic.estimates.tracing.modules import RunningModules
@@ -38,6 +39,7 @@ class Recorder:
         self._card: FakeCard | None = None
         self._closed = False
         self._place = device_type()
+        self._on_host = WeakIdKeyDictionary()
 
     def __enter__(self) -> Recorder:
         self._listen(self._note)
@@ -74,6 +76,14 @@ class Recorder:
         """Add a tensor with size zero that represents tensors whose sizes are already counted."""
         self.program.storages[self._index(tensor)].bytes = 0
 
+    def leave_on_host(self, tensor: torch.Tensor) -> None:
+        """Ignore operations on a CPU tensor that would not be on the card."""
+        self._on_host[tensor] = True
+
+    def is_on_host(self, tensor: torch.Tensor) -> bool:
+        """Return whether operations on a tensor are ignored."""
+        return tensor in self._on_host
+
     def index_of(self, tensor: torch.Tensor) -> int | None:
         """Return the index of a tensor's storage in the program, or None if it was not recorded."""
         found = self._known.get(tensor.untyped_storage()._cdata)
@@ -82,6 +92,9 @@ class Recorder:
     def _note(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         read = [*_of(self._place, args), *_of(self._place, kwargs.values())]
         made = [*_of(self._place, (result,))]
+        if self._on_host:
+            read = [each for each in read if not self.is_on_host(each)]
+            made = [each for each in made if not self.is_on_host(each)]
         if not made and not read:
             return
         program = self.program
