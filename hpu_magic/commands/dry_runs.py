@@ -27,6 +27,7 @@ def dry_run(
     host: Host | None = None,
     trace: str | None = None,
     value: StandIns = None,
+    imbalance: float = 1.0,
     push: Names = None,
 ) -> DryRun:
     """Run a script or a cell on simulated cards that compute nothing, to see whether it fits.
@@ -61,6 +62,9 @@ def dry_run(
         File for a trace of a step on the card, which ui.perfetto.dev can open.
     value : sequence of str, optional
         Values that lines read from the card, such as ``train.py:42=0.5``.
+    imbalance : float
+        Tokens that the first card processes in its experts, divided by the mean, if the cards share
+        the experts of a mixture-of-experts model; with 1.0, all cards process the same number.
     push : sequence of str, or dict, optional
         Variables to copy to the process before the code runs.
 
@@ -94,5 +98,6 @@ def dry_run(
             host=host,
             trace=trace,
             values=[value] if isinstance(value, str) else value or (),
+            imbalance=imbalance,
         )
     )

@@ -127,9 +127,13 @@ class DryRun(Report):
         Number of compiled graphs, and of graph breaks of `torch.compile`.
     unused_values : list of str
         Supplied stand-ins whose lines read none.
-    host_reads, fallbacks, stand_ins, assumed_shapes : list of Line
+    imbalance : float
+        Requested tokens of this rank's experts relative to the mean.
+    is_unbalanced : bool
+        Whether a router selected this rank's experts more often than others.
+    host_reads, fallbacks, stand_ins, assumed_shapes, routes : list of Line
         Lines that read device memory on the host, ran operators on the CPU, read values that were
-        not computed, and used sizes that depend on such values.
+        not computed, used sizes that depend on such values, and selected experts.
     """
 
     script: str
@@ -158,6 +162,9 @@ class DryRun(Report):
     fallbacks: list[Line]
     stand_ins: list[Line]
     assumed_shapes: list[Line]
+    routes: list[Line]
+    imbalance: float
+    is_unbalanced: bool
 
     @property
     def step_seconds(self) -> float | None:
@@ -171,11 +178,14 @@ class DryRun(Report):
         message = ended.get("message", "")
         lines: dict[str, Any] = {
             name: [Line(**each) for each in record[name]]
-            for name in ("memory_lines", "host_reads", "fallbacks", "stand_ins", "assumed_shapes")
+            for name in (
+                *("memory_lines", "host_reads", "fallbacks", "stand_ins", "assumed_shapes"),
+                "routes",
+            )
         }
         same = (
             *("card", "mode", "capacity", "peak", "composition", "steps", "cycle", "requested"),
-            *("graphs", "graph_breaks", "unused_values"),
+            *("graphs", "graph_breaks", "unused_values", "imbalance", "is_unbalanced"),
         )
         time = found = None
         # If no step was completed, only a part of the run was measured before the error.
@@ -241,6 +251,7 @@ class DryRun(Report):
         rows += _line_rows("host reads", self.host_reads)
         rows += _line_rows("stand-ins read", self.stand_ins)
         rows += _line_rows("assumed sizes", self.assumed_shapes)
+        rows += _line_rows("assumed routes", self.routes)
         return rows
 
     def notes(self) -> list[str]:
@@ -273,6 +284,12 @@ class DryRun(Report):
         if self.fallbacks and self.time is not None:
             notes.append(
                 "The time contains the copies of CPU fallbacks, but not what the CPU computes."
+            )
+        if self.routes:
+            card = f", but those of rank 0 {self.imbalance:g} times as often as the mean"
+            notes.append(
+                "topk is assumed to select all indices, such as experts, equally often"
+                f"{card if self.is_unbalanced else ''}."
             )
         return notes + ([] if self.time is None else self.time.notes())
 
@@ -322,6 +339,11 @@ class DryRun(Report):
             warnings.append(
                 f"--value {each} had no effect, because its line read no stand-in in this run; "
                 + (f"these lines read one: {read}." if read else "no line read one.")
+            )
+        if self.imbalance > 1 and not self.is_unbalanced:
+            warnings.append(
+                f"imbalance={self.imbalance:g} had no effect: in eager mode, it applies to topk if "
+                f"the number of indices, such as experts, is a multiple of {self.cards}."
             )
         return warnings
 

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,8 @@ class Request:
         File for a trace of a step on the card's clock.
     values : sequence of str
         Stand-ins for values that a line reads, each as ``FILE:LINE=VALUE``.
+    imbalance : float
+        Tokens of the first card's experts relative to the mean.
     """
 
     script: str | None = None
@@ -62,6 +65,7 @@ class Request:
     host: str | None = None
     trace: str | None = None
     values: Sequence[str] = ()
+    imbalance: float = 1.0
 
     @property
     def name(self) -> str:
@@ -75,6 +79,7 @@ class Request:
         _check_choice("host", self.host, HOSTS)
         self.machines()
         self.supplied()
+        self._check_imbalance()
         if self.steps is not None and self.steps < 1:
             raise HPUError(f"The number of steps must be at least 1, got {self.steps}.")
         if self.trace is not None and not Path(self.trace).absolute().parent.is_dir():
@@ -87,6 +92,20 @@ class Request:
             raise HPUError(f"{self.script!r} is not a file; pass the path of a Python script.")
         if self.push and self.code is None:
             raise HPUError("Variables can be copied only to code; pass arguments to the script.")
+
+    def _check_imbalance(self) -> None:
+        if not 1 <= self.imbalance < inf:
+            raise HPUError(
+                f"imbalance={self.imbalance!r} is not a ratio of tokens: use 1.0 if all cards "
+                "process the same number of tokens, or the tokens of the busiest card divided by "
+                "the mean."
+            )
+        if self.imbalance > self.cards:
+            raise HPUError(
+                f"imbalance={self.imbalance:g} is impossible with cards={self.cards}, because a "
+                f"card with all tokens has {self.cards} times the mean: use more cards, or at most "
+                f"{self.cards}."
+            )
 
     def machines(self) -> int:
         """Return the number of machines.

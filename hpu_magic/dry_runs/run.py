@@ -62,6 +62,7 @@ def dry_run(request: Request, *, output: Any = None) -> DryRun:
             "whole": request.whole,
             "trace": request.trace and str(Path(request.trace).absolute()),
             "values": request.supplied(),
+            "imbalance": request.imbalance,
             "cell": _stored_cell(request, Path(folder)),
         }
         arguments = [] if request.script is None else [request.script, *request.arguments]

@@ -19,6 +19,7 @@ from torch.optim.optimizer import (
 from hpu_magic.simulator import card_time
 from hpu_magic.simulator.cards.configuration import Configuration
 from hpu_magic.simulator.dry_run.owners import Owners
+from hpu_magic.simulator.dry_run.routing import Routing
 from hpu_magic.simulator.dry_run.steps import Steps
 from hpu_magic.simulator.dry_run.timing import Timing
 
@@ -45,11 +46,13 @@ class Recorder:
         steps: Steps,
         values: Sequence[tuple[str, int, float]] = (),
         trace: str | None = None,
+        routing: Routing | None = None,
     ) -> None:
         self._engine = native
         self._steps = steps
         self._values = values
         self._trace = trace
+        self._routing = Routing() if routing is None else routing
         self._owners = Owners(self._engine.reservation_of)
         self._before: tuple[int, ...] = (0, 0, 0)
         self._optimizer = ""
@@ -120,6 +123,8 @@ class Recorder:
             "graph_breaks": _graph_breaks(),
             "torch": torch.__version__,
             "unused_values": self._unused_values(events["stand_ins"]),
+            "imbalance": self._routing.imbalance,
+            "is_unbalanced": self._routing.is_unbalanced,
             **events,
         }
 
@@ -177,6 +182,10 @@ class Recorder:
         for kind, name, line, count in self._engine.line_counts():
             if kind in _LINES:
                 lines[_LINES[kind]].append({**_described(line), "what": name, "count": count})
+        lines["routes"] = [
+            {**_described(line), "what": "aten::topk", "count": count}
+            for line, count in self._routing.lines.items()
+        ]
         for each in lines.values():
             each.sort(key=lambda line: -line["count"])
         return lines

@@ -37,6 +37,8 @@ class Options:
         File for a trace of a step.
     values : list of (str, int, float)
         Stand-ins for reads in a line of a file.
+    imbalance : float
+        Tokens of this rank's experts relative to the mean.
     cell : dict or None
         Arguments of `cell.run`; None runs a script.
     """
@@ -46,6 +48,7 @@ class Options:
     whole: bool
     trace: str | None
     values: list[tuple[str, int, float]]
+    imbalance: float
     cell: dict[str, Any] | None
 
     @classmethod
@@ -115,6 +118,7 @@ def start(native: Any) -> None:
     import torch
 
     from hpu_magic.simulator.dry_run.record import Recorder
+    from hpu_magic.simulator.dry_run.routing import Routing
     from hpu_magic.simulator.dry_run.steps import Steps
 
     global _record
@@ -123,7 +127,9 @@ def start(native: Any) -> None:
         return
     native.start_dry_run([tuple(each) for each in options.values])
     steps = Steps(options.steps, whole=options.whole, leave=lambda: leave(0, {"how": "stopped"}))
-    recorder = Recorder(native, steps, options.values, options.trace)
+    routing = Routing(options.imbalance, int(os.environ.get("WORLD_SIZE", "1")))
+    routing.install()
+    recorder = Recorder(native, steps, options.values, options.trace, routing)
     recorder.install()
     if torch.distributed.is_available():
         from hpu_magic.simulator.dry_run import world
