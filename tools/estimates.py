@@ -7,6 +7,9 @@ regularization, and their errors. After changing the constants, also update the 
 errors in ``docs/estimates.md``.
 ``python tools/estimates.py figures`` prints the estimates of all measurements as JSON, for the
 documentation site. Each of these commands traces all measured models, which takes a few minutes.
+``python tools/estimates.py programs [NAME...]`` runs the measured training jobs as programs in dry
+runs, and writes their times into the table in ``docs/estimates.md``. Only jobs that contain one of
+the names run.
 """
 
 from __future__ import annotations
@@ -19,23 +22,22 @@ from math import log, log1p
 import numpy as np
 from calibration.batch import Batch
 from calibration.fit import Figures, errors_of, fitted, held_out, spread, values
-from calibration.measurements import KINDS, Job, job_of, measurements
+from calibration.measurements import KINDS, job_of, measurements
 from calibration.peaks import peaks
+from calibration.programs import compared
 from calibration.selection import Errors, Selection, band, candidates
 
 from hpu_magic import backend
 from hpu_magic.estimates.cost.constants import FITTED, Constants
 
 
-def jobs() -> list[Job]:
-    """Return the jobs of all measurements."""
+def _activate() -> None:
     import torch
 
     backend.activate()
     import habana_frameworks.torch  # noqa: F401
 
     torch.zeros(1, device="hpu")
-    return [job_of(measurement) for measurement in measurements()]
 
 
 def residuals(measured: Batch, constants: Constants) -> str:
@@ -82,14 +84,25 @@ def figures(measured: Batch) -> Figures:
     )
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Run the task of the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("task", choices=("choose", "fit", "figures"))
-    task = parser.parse_args().task
-    all_jobs = Batch(jobs())
-    if task == "choose":
+    parser.add_argument("task", choices=("choose", "fit", "figures", "programs"))
+    parser.add_argument("names", nargs="*", metavar="NAME", help="parts of jobs for `programs`")
+    options = parser.parse_args()
+    _activate()
+    if options.task == "programs":
+        for each in compared(options.names):
+            print(" | ".join(each.cells), flush=True)
+        return
+    all_jobs = Batch([job_of(measurement) for measurement in measurements()])
+    if options.task == "choose":
         print(choice(all_jobs))
-    elif task == "fit":
+    elif options.task == "fit":
         print(residuals(all_jobs, fitted(all_jobs)))
     else:
         print(json.dumps(asdict(figures(all_jobs))))
+
+
+if __name__ == "__main__":
+    main()

@@ -61,13 +61,15 @@ LAYERS = {
 }
 
 
-def built(name: str, layers: int | None = None, attention: str | None = None) -> nn.Module:
-    """Return a model of `FAMILIES` on ``meta``, in training mode, by default with all layers.
+def built(
+    name: str, layers: int | None = None, attention: str | None = None, device: str = "meta"
+) -> nn.Module:
+    """Return a model of `FAMILIES` in training mode, by default with all layers.
 
     ``attention`` selects whether the model's code ("eager") or PyTorch's operator ("sdpa") computes
     attention.
     """
-    with torch.device("meta"):
+    with torch.device(device):
         model = _BUILDERS[name](layers or LAYERS.get(name, 0))
     if attention is not None and name in LAYERS:
         model.set_attn_implementation(attention)  # type: ignore[operator]
@@ -243,8 +245,9 @@ class _Adapted(nn.Module):
     def __init__(self, base: nn.Linear, rank: int) -> None:
         super().__init__()
         self.base = base
-        self.down = nn.Linear(base.in_features, rank, bias=False, device="meta")
-        self.up = nn.Linear(rank, base.out_features, bias=False, device="meta")
+        device = base.weight.device
+        self.down = nn.Linear(base.in_features, rank, bias=False, device=device)
+        self.up = nn.Linear(rank, base.out_features, bias=False, device=device)
         self.dropout = nn.Dropout(0.05)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
