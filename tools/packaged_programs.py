@@ -43,21 +43,12 @@ class Packaged:
         return self.path.removesuffix(".py").replace("/", ".")
 
 
-def _clip(model: str) -> Packaged:
-    """Return the training of a CLIP model with synthetic images and texts."""
-    arguments = (
-        *("--dataset-type", "synthetic", "--train-num-samples", "8", "--batch-size", "4"),
-        *("--epochs", "1", "--workers", "0", "--model", model),
-    )
-    return Packaged("open_clip_train/main.py", arguments, cuda=True)
-
-
-def _trl(script: str, model: str) -> Packaged:
+def _trl(script: str, model: str, *more: str) -> Packaged:
     """Return a script of TRL with a tiny model and data set."""
     arguments = (
         *("--model_name_or_path", f"{{inputs}}/{model}", "--dataset_name", f"{{inputs}}/{script}"),
         *("--output_dir", "output", "--max_steps", "3", "--per_device_train_batch_size", "2"),
-        *("--report_to", "none", "--save_strategy", "no"),
+        *("--report_to", "none", "--save_strategy", "no", *more),
     )
     return Packaged(f"trl/scripts/{script}.py", arguments)
 
@@ -65,7 +56,17 @@ def _trl(script: str, model: str) -> Packaged:
 PROGRAMS = (
     Packaged("accelerate/test_utils/scripts/test_ops.py"),
     Packaged("accelerate/test_utils/scripts/test_sync.py"),
+    Packaged("accelerate/test_utils/scripts/test_ddp_comm_hook.py", cards=2),
+    Packaged("denoising_diffusion_pytorch/karras_unet_1d.py", device="hpu"),
+    Packaged("labml_nn/adaptive_computation/ponder_net/experiment.py", cuda=True, steps=3),
     _trl("sft", "llama"),
+    _trl("sft", "olmo2", "--gradient_accumulation_steps", "2"),
+    _trl("kto", "mistral"),
+    _trl("dpo", "qwen2"),
+    _trl("reward", "gpt2"),
+    Packaged("vit_pytorch/simple_vit_with_sparse_gating.py", device="hpu"),
+    Packaged("vit_pytorch/na_vit_nested_tensor.py", device="hpu"),
+    Packaged("vit_pytorch/vat.py", device="hpu"),
     Packaged("x_transformers/gpt_lejepa.py", device="hpu"),
     Packaged("x_transformers/next_latent_wrapper.py", device="hpu"),
 )

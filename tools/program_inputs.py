@@ -18,7 +18,7 @@ _TEMPLATE = "{% for message in messages %}{{ message.role }} {{ message.content 
 
 
 def write(folder: Path) -> None:
-    """Write the models ``llama``, ``qwen2`` and ``gpt2``, and a data set per script of TRL."""
+    """Write models, and a data set per script of TRL."""
     tokenizer = _tokenizer()
     size = {"vocab_size": 64, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
     layers = {
@@ -32,6 +32,8 @@ def write(folder: Path) -> None:
     created: dict[str, Any] = {
         "llama": transformers.LlamaForCausalLM(transformers.LlamaConfig(**size, **layers)),
         "qwen2": transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**size, **layers)),
+        "mistral": transformers.MistralForCausalLM(transformers.MistralConfig(**size, **layers)),
+        "olmo2": transformers.Olmo2ForCausalLM(transformers.Olmo2Config(**size, **layers)),
         "gpt2": transformers.GPT2ForSequenceClassification(gpt2),
     }
     for name, model in created.items():
@@ -44,7 +46,16 @@ def write(folder: Path) -> None:
         {"prompt": question, "chosen": _answer(text), "rejected": _answer(text[:8])}
         for text in texts
     ]
-    data_sets = {"sft": [{"text": text} for text in texts], "dpo": pairs, "reward": pairs}
+    judged = [
+        {"prompt": question, "completion": _answer(text), "label": i % 2 == 0}
+        for i, text in enumerate(texts)
+    ]
+    data_sets = {
+        "sft": [{"text": text} for text in texts],
+        "dpo": pairs,
+        "kto": judged,
+        "reward": pairs,
+    }
     for name, rows in data_sets.items():
         (folder / name).mkdir()
         (folder / name / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
