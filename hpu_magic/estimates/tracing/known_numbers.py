@@ -4,6 +4,9 @@ Models read some of these values to decide which operations to run, for example 
 token is masked or whether positions are consecutive. Such values are computed on the CPU, in
 addition to the fake tensors. A single random number, which may decide whether a model skips a
 layer, is assumed to be the mean of its distribution.
+
+The simulator's engine does the same in dry runs. The code is separate, because traces must also
+work with a real card, without the engine, and the simulator does not import estimates.
 """
 
 from __future__ import annotations
