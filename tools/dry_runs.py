@@ -49,16 +49,15 @@ finally:
         sum(breaks.values()),
         counters["host_synchronization"]["count"],
     ]
-    if os.environ.get("RANK", "0") == "0":
-        with open(record, "w") as file:
-            json.dump(figures, file)
+    with open(record + os.environ.get("RANK", "0"), "w") as file:
+        json.dump(figures, file)
 """
 
 
 TOOLS = Path(__file__).resolve().parent
 ONE_MODE = {"compiled": "eager", "graph": "lazy"}
 """Programs that need a mode."""
-FOUR_CARDS = {"hybrid_sharding"}
+FOUR_CARDS = {"hybrid_sharding", "pipeline"}
 """Programs of ranks that need four cards; the others use two."""
 DIFFERENT = {
     "experts": "nonzero: which tokens an expert gets depends on the weights",
@@ -87,7 +86,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Figures:
-    """Figures of one run; memory in bytes."""
+    """Figures of one rank in one run; memory in bytes."""
 
     peak: int
     graphs: int
@@ -97,11 +96,11 @@ class Figures:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The figures of both runs of a program."""
+    """The figures of both runs of a program, by rank; the dry run determines the ranks."""
 
     program: str
-    real: Figures
-    dry: Figures
+    real: dict[int, Figures]
+    dry: dict[int, Figures]
 
 
 def compared(program: Program) -> Comparison:
@@ -129,13 +128,15 @@ def compared(program: Program) -> Comparison:
         os.environ.update(before)
     if result.status:
         raise RuntimeError(f"{program.name} failed in the dry run: {result.error}")
-    reads = sum(line.count for line in result.host_reads)
-    figures = Figures(result.peak, result.graphs, result.graph_breaks, reads)
-    return Comparison(program.name, real, figures)
+    dry = {
+        each.rank: Figures(each.peak, each.graphs, each.graph_breaks, each.host_reads)
+        for each in result.ranks
+    }
+    return Comparison(program.name, {rank: real[rank] for rank in dry}, dry)
 
 
-def _real_run(program: Program) -> Figures:
-    """Run a program on simulated cards that compute, and return the figures of rank 0."""
+def _real_run(program: Program) -> list[Figures]:
+    """Run a program on simulated cards that compute, and return the figures of each rank."""
     with tempfile.TemporaryDirectory() as folder:
         wrapper, record = os.path.join(folder, "real.py"), os.path.join(folder, "figures.json")
         with open(wrapper, "w") as file:
@@ -155,8 +156,8 @@ def _real_run(program: Program) -> Figures:
         if done.returncode:
             last = (done.stderr.strip().splitlines() or ["no output"])[-1]
             raise RuntimeError(f"{program.name} failed on the simulator: {last}")
-        with open(record) as file:
-            return Figures(*json.load(file))
+        records = [Path(f"{record}{rank}").read_text() for rank in range(program.cards)]
+        return [Figures(*json.loads(each)) for each in records]
 
 
 def all_programs() -> list[Program]:

@@ -47,7 +47,8 @@ def dry_run(
     card : {"gaudi", "gaudi2", "gaudi3"}, optional
         The generation of the card (HPU_MAGIC_CARD by default).
     cards : int
-        Number of ranks, one per card; only the first one runs, and represents all ranks.
+        Number of ranks, one per card; the first one, and those with which it exchanges
+        messages, run and represent all ranks.
     nodes : int, optional
         Number of machines (eight cards each by default).
     steps : int, optional

@@ -1,4 +1,4 @@
-"""Run a child process that ends with this process, and show its output while it runs."""
+"""Run child processes that end with this process, and show their output while they run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import os
 import selectors
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
 from typing import Any
 
 import psutil
@@ -18,57 +20,84 @@ _POLL = 0.2  # seconds
 _PART = 1 << 16  # bytes
 
 
-def run(command: Sequence[str], variables: Mapping[str, str], output: Any = None) -> int:
-    """Run a command to its end and return its status.
+class Processes:
+    """Child processes that end with this process, also if an exception leaves a ``with`` block.
 
-    `output` is a file for its standard output; None means that of this process. An exception in
-    this process, such as an interrupt, ends the child and its children.
+    Parameters
+    ----------
+    output
+        File for their standard output; None means that of this process.
     """
-    if output is None and sys.stdout in (sys.__stdout__, sys.__stderr__):
-        output = sys.stdout
-    # A child cannot inherit the standard output of a notebook.
-    relayed = output is None
-    options: dict[str, Any] = {"stdout": output, "env": variables}
-    if relayed:
-        options |= {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE}
-        options |= {"stderr": subprocess.PIPE, "env": {**variables, "PYTHONUNBUFFERED": "1"}}
-        # Jupyter sends interrupts to the process group of the kernel.
-        options |= {"start_new_session": True}
-    process = subprocess.Popen(command, **options)
-    child = psutil.Process(process.pid)
-    guard = None
-    try:
-        guard = Guard([process.pid])
-        if relayed:
-            _relay(process)
-        return process.wait()
-    except BaseException:
-        end([child])
-        process.wait()
-        raise
-    finally:
-        for pipe in filter(None, (process.stdout, process.stderr)):
-            pipe.close()
-        if guard is not None:
+
+    def __init__(self, output: Any = None) -> None:
+        if output is None and sys.stdout in (sys.__stdout__, sys.__stderr__):
+            output = sys.stdout
+        self._output = output
+        # Children cannot inherit the standard output of a notebook. They share two pipes.
+        self._pipes = [os.pipe(), os.pipe()] if output is None else []
+        self._started: list[tuple[subprocess.Popen[bytes], psutil.Process, Guard]] = []
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        with self._lock:
+            self._closed = True
+        if error is not None:
+            end([each for _, each, _ in self._started])
+        for process, _, guard in self._started:
+            process.wait()
             guard.dismiss()
+        for ends in self._pipes:
+            for descriptor in ends:
+                os.close(descriptor)
 
+    def start(
+        self, command: Sequence[str], variables: Mapping[str, str], inherited: Sequence[int] = ()
+    ) -> subprocess.Popen[bytes]:
+        """Start a process, which inherits some file descriptors; any thread can call this.
 
-def _relay(process: subprocess.Popen[bytes]) -> None:
-    """Write the output and errors of a process to those of this process until it has ended."""
-    decode = codecs.getincrementaldecoder("utf-8")
-    with selectors.DefaultSelector() as pipes:
-        for pipe, target in ((process.stdout, sys.stdout), (process.stderr, sys.stderr)):
-            assert pipe is not None
-            pipes.register(pipe, selectors.EVENT_READ, (decode("replace"), target))
-        while pipes.get_map():
-            ended = process.poll() is not None
-            ready = pipes.select(_POLL)
-            for key, _ in ready:
-                decoder, target = key.data
-                part = os.read(key.fd, _PART)
-                target.write(decoder.decode(part, final=not part))
-                target.flush()
-                if not part:
-                    pipes.unregister(key.fileobj)
-            if ended and not ready:
-                return  # a child of the process keeps the pipe open
+        Raises
+        ------
+        RuntimeError
+            The ``with`` block has ended.
+        """
+        options: dict[str, Any] = {"stdout": self._output, "env": variables}
+        if self._pipes:
+            (_, stdout), (_, stderr) = self._pipes
+            options |= {"stdin": subprocess.DEVNULL, "stdout": stdout, "stderr": stderr}
+            options |= {"env": {**variables, "PYTHONUNBUFFERED": "1"}}
+            # Jupyter sends interrupts to the process group of the kernel.
+            options |= {"start_new_session": True}
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("Processes can no longer be started.")
+            process = subprocess.Popen(command, pass_fds=inherited, **options)
+            child = psutil.Process(process.pid)
+            self._started.append((process, child, Guard([process.pid])))
+        return process
+
+    def show_output(self, ended: Callable[[], bool]) -> None:
+        """Write the output and errors of all processes to those of this process until they end.
+
+        If the processes write to a file directly, this does nothing.
+        """
+        if not self._pipes:
+            return
+        decode = codecs.getincrementaldecoder("utf-8")
+        with selectors.DefaultSelector() as pipes:
+            for (pipe, _), target in zip(self._pipes, (sys.stdout, sys.stderr), strict=True):
+                pipes.register(pipe, selectors.EVENT_READ, (decode("replace"), target))
+            while True:
+                is_last = ended()
+                ready = pipes.select(0 if is_last else _POLL)
+                for key, _ in ready:
+                    decoder, target = key.data
+                    target.write(decoder.decode(os.read(key.fd, _PART)))
+                    target.flush()
+                if is_last and not ready:
+                    return

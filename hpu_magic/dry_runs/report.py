@@ -9,73 +9,19 @@ from typing import Any
 
 from hpu_magic import units
 from hpu_magic.advice.report import Advice
+from hpu_magic.dry_runs.lines import MOST_LINES, Line, Shortage, described_shortage, line_rows
 from hpu_magic.dry_runs.picture import picture
+from hpu_magic.dry_runs.rank_result import (
+    EVENTS,
+    RankResult,
+    error_of,
+    is_out_of_memory,
+    merged,
+)
 from hpu_magic.dry_runs.step_time import StepTime
 from hpu_magic.dry_runs.suggestions import advice
 from hpu_magic.estimates.tree import tree_html
 from hpu_magic.runtime.present.report import Report, Row, plain
-
-_MOST_LINES = 5
-
-
-@dataclass(frozen=True)
-class Line:
-    """A line of code, with the memory that it reserved or the number of events that it caused.
-
-    Attributes
-    ----------
-    file : str
-        Path of the file.
-    line : int
-        Number of the line.
-    text : str
-        The line's code.
-    what : str
-        The operator, or an empty string.
-    count : int
-        Number of events.
-    bytes : int
-        Memory at the peak.
-    """
-
-    file: str
-    line: int
-    text: str
-    what: str = ""
-    count: int = 0
-    bytes: int = 0
-
-    @property
-    def place(self) -> str:
-        """File name and line number."""
-        return f"{Path(self.file).name}:{self.line}" if self.file else "unknown line"
-
-
-@dataclass(frozen=True)
-class Shortage:
-    """An allocation that did not fit on the card.
-
-    Attributes
-    ----------
-    line : Line
-        The line that allocated memory.
-    bytes : int
-        The size of the allocation.
-    in_use : int
-        The memory that was in use.
-    capacity : int
-        The memory that tensors can use.
-    """
-
-    line: Line
-    bytes: int
-    in_use: int
-    capacity: int
-
-    @property
-    def missing(self) -> int:
-        """The number of bytes that are missing."""
-        return self.in_use + self.bytes - self.capacity
 
 
 @dataclass(frozen=True, repr=False)
@@ -91,7 +37,14 @@ class DryRun(Report):
     card : str
         Generation of the card.
     cards : int
-        Number of ranks; the first one ran, and represents all ranks.
+        Number of ranks that the script sees.
+    ranks : list of RankResult
+        The ranks that ran and represent all ranks: the first one, and those with which it exchanged
+        messages.
+    rank : int
+        The rank that failed, or else the one with the highest peak. The other fields are those of
+        this rank, except that `time` is that of the slowest rank, and that the events of all ranks
+        are counted.
     mode : str
         ``"eager"`` or ``"lazy"``.
     capacity : int
@@ -140,6 +93,8 @@ class DryRun(Report):
     status: int
     card: str
     cards: int
+    ranks: list[RankResult]
+    rank: int
     mode: str
     capacity: int
     peak: int
@@ -172,20 +127,18 @@ class DryRun(Report):
         return None if self.time is None or self.time.whole_run else self.time.seconds
 
     @classmethod
-    def from_record(cls, script: str, status: int, cards: int, record: dict[str, Any]) -> DryRun:
-        """Create the result from the record of a process."""
+    def from_records(cls, script: str, cards: int, records: dict[int, dict[str, Any]]) -> DryRun:
+        """Create the result from the records of the ranks that ran."""
+        ranks = [RankResult.from_record(*each) for each in records.items()]
+        record = merged(records)
         ended, failure = record["ended"], record["failure"]
-        message = ended.get("message", "")
         lines: dict[str, Any] = {
-            name: [Line(**each) for each in record[name]]
-            for name in (
-                *("memory_lines", "host_reads", "fallbacks", "stand_ins", "assumed_shapes"),
-                "routes",
-            )
+            name: [Line(**each) for each in record[name]] for name in ("memory_lines", *EVENTS)
         }
         same = (
-            *("card", "mode", "capacity", "peak", "composition", "steps", "cycle", "requested"),
-            *("graphs", "graph_breaks", "unused_values", "imbalance", "is_unbalanced"),
+            *("rank", "card", "mode", "capacity", "peak", "composition", "steps", "cycle"),
+            *("requested", "graphs", "graph_breaks", "unused_values", "status"),
+            *("imbalance", "is_unbalanced"),
         )
         time = found = None
         # If no step was completed, only a part of the run was measured before the error.
@@ -203,11 +156,11 @@ class DryRun(Report):
             )
         return cls(
             script=script,
-            status=status,
             cards=max(cards, record["ranks"]),
+            ranks=ranks,
             shortage=failure and Shortage(**{**failure, "line": Line(**failure["line"])}),
-            out_of_memory=failure is not None and "Allocation failed for size" in message,
-            error=f"{ended['type']}: {message}" if ended["how"] == "error" else None,
+            out_of_memory=is_out_of_memory(record),
+            error=error_of(record),
             error_line=Line(**ended["line"]) if ended["line"]["file"] else None,
             stopped=ended["how"] == "stopped",
             **{name: record[name] for name in same},
@@ -234,11 +187,14 @@ class DryRun(Report):
         """Return memory, steps and events."""
         rows: list[Row] = []
         if self.capacity:  # 0 if the card was not used
-            rows.append(("peak memory", units.usage(self.peak, self.capacity)))
+            where = f" on rank {self.rank}" if len(self.ranks) > 1 else ""
+            rows.append(("peak memory", units.usage(self.peak, self.capacity) + where))
         rows += [(f"  {kind}", units.size(each)) for kind, each in self.composition.items()]
-        rows += _line_rows("lines at the peak", self.memory_lines)
+        rows += line_rows("lines at the peak", self.memory_lines)
         if self.shortage is not None and self.out_of_memory:
-            rows += [("out of memory", _shortage(self.shortage))]
+            rows += [("out of memory", described_shortage(self.shortage))]
+        if len(self.ranks) > 1:
+            rows += [each.row(self.capacity) for each in self.ranks]
         rows += [("optimizer steps", f"{self.steps}")]
         if self.time is not None:
             rows += self.time.rows()
@@ -247,11 +203,11 @@ class DryRun(Report):
         rows += [("compiled graphs", f"{self.graphs}")]
         if self.graph_breaks:
             rows += [("graph breaks", f"{self.graph_breaks}")]
-        rows += _line_rows("CPU fallbacks", self.fallbacks)
-        rows += _line_rows("host reads", self.host_reads)
-        rows += _line_rows("stand-ins read", self.stand_ins)
-        rows += _line_rows("assumed sizes", self.assumed_shapes)
-        rows += _line_rows("assumed routes", self.routes)
+        rows += line_rows("CPU fallbacks", self.fallbacks)
+        rows += line_rows("host reads", self.host_reads)
+        rows += line_rows("stand-ins read", self.stand_ins)
+        rows += line_rows("assumed sizes", self.assumed_shapes)
+        rows += line_rows("assumed routes", self.routes)
         return rows
 
     def notes(self) -> list[str]:
@@ -259,9 +215,10 @@ class DryRun(Report):
         notes = []
         if self.cards > 1:
             notes.append(
-                f"Rank 0 ran and represents all {self.cards} ranks. What only rank 0 does, such as "
+                f"{self._who_ran()} all {self.cards} ranks. What only rank 0 does, such as "
                 "logging, is included. Collectives return tensors of the right sizes; integers "
-                "have the values of rank 0."
+                "have the values of "
+                + ("rank 0." if len(self.ranks) == 1 else "the rank that runs.")
             )
         if self.stopped and self.cycle is not None:
             which = "The last 3 steps are" if self.cycle == 1 else f"Every {self.cycle} steps are"
@@ -292,6 +249,12 @@ class DryRun(Report):
                 f"{card if self.is_unbalanced else ''}."
             )
         return notes + ([] if self.time is None else self.time.notes())
+
+    def _who_ran(self) -> str:
+        if len(self.ranks) == 1:
+            return "Rank 0 ran and represents"
+        *others, last = [str(each.rank) for each in self.ranks]
+        return f"Ranks {', '.join(others)} and {last} exchanged messages, and represent"
 
     def text_body(self) -> list[str]:
         """Return the rows, and the suggestions with their code."""
@@ -334,7 +297,7 @@ class DryRun(Report):
                 "No tensor was on the device hpu. If this is CUDA code, set PT_HPU_GPU_MIGRATION=1 "
                 "to run it unchanged; otherwise, move the model and its inputs to hpu."
             )
-        read = ", ".join(each.place for each in self.stand_ins[:_MOST_LINES])
+        read = ", ".join(each.place for each in self.stand_ins[:MOST_LINES])
         for each in self.unused_values:
             warnings.append(
                 f"--value {each} had no effect, because its line read no stand-in in this run; "
@@ -352,6 +315,7 @@ class DryRun(Report):
         line = next(filter(None, map(str.strip, message.splitlines())), "")
         error = f"{name}: {line}" if line else name
         where = f" in {self.error_line.place}" if self.error_line else ""
+        where = f" on rank {self.rank}{where}" if len(self.ranks) > 1 else where
         text = f"It ended{where} with {error.rstrip('.')}."
         if self.stand_ins and name != "KeyboardInterrupt":
             text += (
@@ -368,23 +332,3 @@ class DryRun(Report):
 def _mode(record: dict[str, Any]) -> str:
     """Return the mode in the notation of estimates; only compiled code has graphs in eager mode."""
     return "compile" if record["mode"] == "eager" and record["graphs"] else record["mode"]
-
-
-def _shortage(shortage: Shortage) -> str:
-    return (
-        f"{shortage.line.place} needs {units.size(shortage.bytes)}, but "
-        f"{units.usage(shortage.in_use, shortage.capacity)} are in use: "
-        f"{units.size(shortage.missing)} too much"
-    )
-
-
-def _line_rows(label: str, lines: list[Line]) -> list[Row]:
-    """Return a row for each line, up to a maximum number."""
-    rows = []
-    for each in lines[:_MOST_LINES]:
-        amount = units.size(each.bytes) if each.bytes else f"{each.count} x {each.what}"
-        rows.append((label, f"{amount} in {each.place}: {each.text}".removesuffix(": ")))
-        label = ""
-    if more := len(lines) - _MOST_LINES:
-        rows += [("", f"and {more} more lines")] if more > 0 else []
-    return rows

@@ -136,9 +136,9 @@ class Request:
         """
         return [_supplied(each) for each in self.values]
 
-    def environment(self, folder: str) -> dict[str, str]:
-        """Return the variables of the process; its simulated cards are in `folder`."""
-        variables = {**os.environ, "HPU_MAGIC_CARDS_DIR": str(Path(folder) / "cards")}
+    def environment(self, folder: str, rank: int = 0) -> dict[str, str]:
+        """Return the variables of a rank's process; its simulated card is in `folder`."""
+        variables = {**os.environ, "HPU_MAGIC_CARDS_DIR": str(Path(folder) / f"cards{rank}")}
         if self.card is not None:
             variables["HPU_MAGIC_CARD"] = choice(self.card, CARDS) or self.card
         if self.host is not None:
@@ -147,7 +147,7 @@ class Request:
             variables["HPU_MAGIC_CARD_TIME"] = "ideal"
         variables["HPU_MAGIC_CARDS"] = str(self.cards // self.machines())
         if self.cards > 1:
-            variables |= _world(self.cards, self.machines())
+            variables |= _world(self.cards, self.machines(), rank)
         return variables
 
 
@@ -167,16 +167,16 @@ def _supplied(text: str) -> tuple[str, int, float]:
     raise HPUError(f"{text!r} is not a stand-in: use FILE:LINE=NUMBER, such as train.py:42=0.5.")
 
 
-def _world(cards: int, nodes: int) -> dict[str, str]:
-    """Return the variables that torchrun sets for the first rank."""
-    per_node = str(cards // nodes)
+def _world(cards: int, nodes: int, rank: int) -> dict[str, str]:
+    """Return the variables that torchrun sets for a rank."""
+    per_node = cards // nodes
     return {
-        "RANK": "0",
-        "LOCAL_RANK": "0",
-        "GROUP_RANK": "0",
-        "ROLE_RANK": "0",
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank % per_node),
+        "GROUP_RANK": str(rank // per_node),
+        "ROLE_RANK": str(rank),
         "WORLD_SIZE": str(cards),
-        "LOCAL_WORLD_SIZE": per_node,
+        "LOCAL_WORLD_SIZE": str(per_node),
         "GROUP_WORLD_SIZE": str(nodes),
         "ROLE_WORLD_SIZE": str(cards),
         "MASTER_ADDR": "127.0.0.1",

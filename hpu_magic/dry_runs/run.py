@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from hpu_magic.dry_runs import process
+from hpu_magic.dry_runs.process import Processes
+from hpu_magic.dry_runs.ranks import Ranks
 from hpu_magic.dry_runs.report import DryRun
 from hpu_magic.dry_runs.request import Request
 from hpu_magic.errors import HPUError
@@ -55,26 +57,48 @@ def dry_run(request: Request, *, output: Any = None) -> DryRun:
     """
     request.check()
     with tempfile.TemporaryDirectory(prefix="hpu_magic_dry_run_") as folder:
-        record = Path(folder) / "record.json"
-        options = {
-            "record": str(record),
-            "steps": request.steps,
-            "whole": request.whole,
-            "trace": request.trace and str(Path(request.trace).absolute()),
-            "values": request.supplied(),
-            "imbalance": request.imbalance,
-            "cell": _stored_cell(request, Path(folder)),
-        }
-        arguments = [] if request.script is None else [request.script, *request.arguments]
-        command = [sys.executable, "-m", _CHILD, *arguments]
-        variables = request.environment(folder) | {"HPU_MAGIC_DRY_RUN": json.dumps(options)}
-        status = process.run(command, variables, output)
-        if not record.exists():
-            raise UnfinishedError(request.name, status)
-        found = json.loads(record.read_text())
-    if "refusal" in found:
-        raise HPUError(found["refusal"])
-    return DryRun.from_record(request.name, status, request.cards, found)
+        statuses = _run_ranks(request, Path(folder), output)
+        records = {}
+        for rank, status in statuses.items():
+            if not (record := _record(Path(folder), rank)).exists():
+                name = f"rank {rank} of {request.name}" if rank else request.name
+                raise UnfinishedError(name, status)
+            records[rank] = json.loads(record.read_text()) | {"status": status}
+    for found in records.values():
+        if "refusal" in found:
+            raise HPUError(found["refusal"])
+    return DryRun.from_records(request.name, request.cards, records)
+
+
+def _run_ranks(request: Request, folder: Path, output: Any) -> dict[int, int]:
+    """Run rank 0, and the ranks with which it exchanges messages; return their exit statuses."""
+    options = {
+        "steps": request.steps,
+        "whole": request.whole,
+        "values": request.supplied(),
+        "imbalance": request.imbalance,
+        "cell": _stored_cell(request, folder),
+    }
+    arguments = [] if request.script is None else [request.script, *request.arguments]
+    command = [sys.executable, "-m", _CHILD, *arguments]
+
+    def start(rank: int, connection: int) -> subprocess.Popen[bytes]:
+        own = {"record": str(_record(folder, rank)), "rank": rank, "connection": connection}
+        traces = request.trace is not None and rank == 0
+        own["trace"] = str(Path(request.trace or "").absolute()) if traces else None
+        variables = request.environment(str(folder), rank)
+        variables["HPU_MAGIC_DRY_RUN"] = json.dumps(options | own)
+        return processes.start(command, variables, [connection])
+
+    with Processes(output) as processes:
+        ranks = Ranks(start)
+        ranks.run()
+        processes.show_output(ranks.have_ended)
+        return ranks.join()
+
+
+def _record(folder: Path, rank: int) -> Path:
+    return folder / f"record{rank}.json"
 
 
 def _stored_cell(request: Request, folder: Path) -> dict[str, Any] | None:

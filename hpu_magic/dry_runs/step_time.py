@@ -11,7 +11,7 @@ from hpu_magic.estimates.by_module import ModuleShare, shares
 from hpu_magic.estimates.cost.constants import FITTED
 from hpu_magic.runtime.present.report import Row
 
-PHASES = ("data", "forward", "backward", "optimizer", "exchange", "other")
+PHASES = ("data", "forward", "backward", "optimizer", "exchange", "other ranks", "other")
 _OUTSIDE = "code outside modules"
 _LEAST = 0.005  # phases with a smaller share are not shown
 _LIMITS_SHOWN = 3
@@ -64,10 +64,11 @@ class StepTime:
     whole_run : bool
         Whether the script has no optimizer, so that all figures are those of the whole run.
     phases : dict
-        Seconds by phase: data, forward, backward, optimizer, exchange and other.
+        Seconds by phase: data, forward, backward, optimizer, exchange, waiting for messages of
+        other ranks, and other.
     limits : dict
         Seconds by the limiting part of the card: matrix, vector, memory, links, launches, and
-        waiting for the host.
+        waiting for other ranks and for the host.
     modules : ModuleShare
         Time by module.
     matrix : float
@@ -240,8 +241,7 @@ class StepTime:
         notes = []
         if self.data.samples and not self.data.ranks_are_known:
             notes.append(
-                f"The throughput assumes that each of the {self.data.ranks} ranks processes its "
-                "own samples."
+                f"The throughput assumes that {self.data.ranks} ranks process different samples."
             )
         if self.epoch_steps and self.data.loader is not None and self.data.loader["last"]:
             notes.append(

@@ -18,7 +18,7 @@ from hpu_magic.runtime.measure.ledger_report import FALLBACK, WAIT, Entry, Ledge
 from hpu_magic.runtime.training.observation import FitSettings, LoaderSettings, Observation
 
 if TYPE_CHECKING:
-    from hpu_magic.dry_runs.report import Line
+    from hpu_magic.dry_runs.lines import Line
 
 _LARGE = 0.2  # smallest share of a step for which a change is suggested
 _NOTABLE = 0.05

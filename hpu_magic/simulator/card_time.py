@@ -146,6 +146,11 @@ def read() -> Reading:
     )
 
 
+def last_transfer() -> float:
+    """Return how long the last collective or message needs the links; 0 if the clocks are off."""
+    return _links.last if _links is not None and _is_on else 0.0
+
+
 def price_error() -> str:
     """Return the first error that prevented work from having a price, or an empty string."""
     return str(engine.load().price_error())

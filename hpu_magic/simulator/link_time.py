@@ -59,6 +59,8 @@ class LinkTime:
         self._started: set[tuple[str, str]] = set()
         self.sent: Counter[str] = Counter()
         """Bytes that the card sent, by kind of collective."""
+        self.last = 0.0
+        """Seconds that the last collective or message needs on the links."""
 
     def reset(self) -> None:
         """Forget everything that was counted."""
@@ -98,6 +100,7 @@ class LinkTime:
             links += seconds
             added = -1.0 if waits is None else added + waits
             self.sent[kind] += round(sent)
+        self.last = links
         return links, added
 
 

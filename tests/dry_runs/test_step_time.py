@@ -3,7 +3,6 @@
 import json
 import re
 import textwrap
-from types import SimpleNamespace
 
 import pytest
 
@@ -11,7 +10,7 @@ from hpu_magic import units
 from hpu_magic.dry_runs.picture import picture
 from hpu_magic.dry_runs.request import Request
 from hpu_magic.dry_runs.run import dry_run
-from hpu_magic.simulator.dry_run.transfers import Transfers
+from hpu_magic.simulator.dry_run.transfers import Spans
 
 MODEL = """
 import torch
@@ -301,8 +300,8 @@ def test_picture_of_a_full_card_marks_its_limit():
 
 
 def test_time_with_collectives_is_counted_once():
-    records = [SimpleNamespace(start=start, seconds=2.0) for start in (1.0, 2.0, 6.0)]
-    transfers = Transfers(records)  # from 1 to 4, and from 6 to 8
+    spans = ((start, start + 2) for start in (1.0, 2.0, 6.0))
+    transfers = Spans(spans)  # from 1 to 4, and from 6 to 8
     intervals = [(0, 10), (0, 1), (3, 7), (4, 6), (7, 7.5), (8, 9)]
     assert [transfers.during(*each) for each in intervals] == [5, 0, 2, 0, 0.5, 0]
 

@@ -57,7 +57,11 @@ FUNCTIONS: dict[str, dict[str, tuple[str, ...]]] = {
         "estimate_generation": ("estimates.generation.result.GenerationEstimate",),
         "estimate_collective": ("estimates.collective.CollectiveEstimate",),
         "trace": ("estimates.traced_step.TracedStep",),
-        "dry_run": ("dry_runs.report.DryRun", "dry_runs.step_time.StepTime"),
+        "dry_run": (
+            "dry_runs.report.DryRun",
+            "dry_runs.rank_result.RankResult",
+            "dry_runs.step_time.StepTime",
+        ),
         "advise": ("advice.report.Advice", "advice.suggestion.Suggestion"),
         "from_cuda": ("runtime.porting.report.PortReport", "runtime.porting.findings.LineFinding"),
     },

@@ -68,6 +68,11 @@ class Recorder:
         register_optimizer_step_pre_hook(self._before_step)
         register_optimizer_step_post_hook(self._after_step)
 
+    def observe(self, arrivals: list[tuple[float, float, float]]) -> None:
+        """Measure the time until messages of other ranks arrive, from a list that is filled."""
+        if self._timing is not None:
+            self._timing.arrivals = arrivals
+
     def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
         if self._steps.count < _OWNERS_ARE_FOUND_IN:
             self._owners.find([optimizer])

@@ -17,6 +17,7 @@ SWITCH = "HPU_MAGIC_DRY_RUN"
 _record: Callable[[dict[str, Any]], dict[str, Any]] | None = None
 _exit = os._exit
 _options: Options | None = None
+_command: Any = None
 _owner: int | None = None
 """PID of the main process, if this is the main process or its fork."""
 
@@ -41,6 +42,10 @@ class Options:
         Tokens of this rank's experts relative to the mean.
     cell : dict or None
         Arguments of `cell.run`; None runs a script.
+    rank : int
+        The rank of this process. The others are started when they exchange messages.
+    connection : int
+        File descriptor of the connection to the command, which delivers messages.
     """
 
     record: str
@@ -50,6 +55,8 @@ class Options:
     values: list[tuple[str, int, float]]
     imbalance: float
     cell: dict[str, Any] | None
+    rank: int
+    connection: int
 
     @classmethod
     def from_environment(cls) -> Options:
@@ -84,6 +91,9 @@ def leave(status: int, ended: dict[str, Any]) -> None:
     except Exception as error:  # noqa: BLE001 - importing torch may fail in any way
         print(f"hpu-magic: {type(error).__name__}: {error}", file=sys.stderr)
     _end_children()
+    if _command is not None:
+        with contextlib.suppress(OSError):  # the command was interrupted
+            _command.post("end", ended["how"])
     try:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -121,7 +131,7 @@ def start(native: Any) -> None:
     from hpu_magic.simulator.dry_run.routing import Routing
     from hpu_magic.simulator.dry_run.steps import Steps
 
-    global _record
+    global _command, _record
     options = _options
     if options is None or not is_owner():
         return
@@ -133,8 +143,15 @@ def start(native: Any) -> None:
     recorder.install()
     if torch.distributed.is_available():
         from hpu_magic.simulator.dry_run import world
+        from hpu_magic.simulator.dry_run.messages import Command, Messages
 
-        world.install()
+        world.install(options.rank)
+        _command = Command(options.connection, steps.end)
+        if options.rank:  # rank 0 may still need messages of this rank
+            steps.may_end = lambda: _command.ask("has_ended", 0)
+        messages = Messages(native, _command)
+        messages.install()
+        recorder.observe(messages.arrivals)
     _record = recorder.record
 
 

@@ -39,6 +39,8 @@ class Steps:
         self.repeated: int | None = None
         """Length of the cycle that repeats, or None."""
         self.most = most
+        self.may_end: Callable[[], bool] = lambda: True
+        """Whether the run may end when the steps repeat."""
         self._whole = whole
         self._works: list[Hashable] = []
         self._leave = leave
@@ -54,16 +56,29 @@ class Steps:
             it, it is raised again in the function.
         """
         if self._raised:
-            self._raise_again()
+            self.end()
             return
         self.count += 1
         self._works = [*self._works[1 - LONGEST_CYCLE * REPEATS :], work]
         if self.repeated is None:
             self.repeated = self._cycle()
         complete = self.most is not None and self.count >= self.most
-        if complete or (self.repeated is not None and not self._whole):
-            self._raised.append(RunEnded())
-            raise self._raised[-1]
+        if complete or (self.repeated is not None and not self._whole and self.may_end()):
+            self.end()
+
+    def end(self) -> None:
+        """End the run, like `add`.
+
+        Raises
+        ------
+        RunEnded
+            See `add`.
+        """
+        if self._raised:
+            self._raise_again()
+            return
+        self._raised.append(RunEnded())
+        raise self._raised[-1]
 
     def _raise_again(self) -> None:
         if self._raised[-1].__traceback__ is None:

@@ -14,9 +14,15 @@ from hpu_magic.simulator.dry_run.batches import Batches, Count, ranks_of
 from hpu_magic.simulator.dry_run.labels import Labels
 from hpu_magic.simulator.dry_run.modules import Modules
 from hpu_magic.simulator.dry_run.steps import LONGEST_CYCLE, REPEATS
-from hpu_magic.simulator.dry_run.transfers import Transfers, is_transfer
+from hpu_magic.simulator.dry_run.transfers import Spans, is_transfer
 
-_PLACES = {"optimizer": "the optimizer", "data": "copies from the host", "exchange": "collectives"}
+_OTHERS = "other ranks"
+_PLACES = {
+    "optimizer": "the optimizer",
+    "data": "copies from the host",
+    "exchange": "collectives and messages",
+    _OTHERS: _OTHERS,
+}
 _ENGINES = ("matrix", "vector", "memory")
 _WAITING = "waiting"
 _LIMITS = {"launch": "launches"}
@@ -52,6 +58,8 @@ class Timing:
         self._steps: deque[_Step] = deque(maxlen=LONGEST_CYCLE * REPEATS)
         self.records: list[card_time.Record] = []
         """The work of the last step."""
+        self.arrivals: list[tuple[float, float, float]] = []
+        """When the card waited for a message, the message was sent, and it arrived."""
         self._before = card_time.read()
         self._began = time.perf_counter()
         self._compiled = 0
@@ -89,10 +97,19 @@ class Timing:
         """Return the time of each phase, and of each module by its limit.
 
         ``last`` is the time at which the step ended. Collectives run in parallel with other work.
-        Only the times when the card does nothing else count as waiting for them.
+        Only the times when the card does nothing else count as waiting for them, or for a message.
         """
         phases, modules = _Times(), _Times()
-        transfers = Transfers(filter(is_transfer, records))
+        transfers = Spans(
+            [(begin, end) for _, begin, end in self.arrivals]
+            + [
+                (each.start, each.start + each.seconds)
+                for each in records
+                if is_transfer(each) and each.name != "recv"
+            ]
+        )
+        messages = Spans((ready, begin) for ready, begin, _ in self.arrivals)
+        self.arrivals.clear()
         work = [record for record in records if not is_transfer(record)]
         end = self._before.card
 
@@ -103,8 +120,10 @@ class Timing:
 
         def wait(phase: str, number: int, until: float) -> None:
             exchange = transfers.during(end, until)
+            others = max(0.0, min(messages.during(end, until), until - end - exchange))
             add("exchange", 0, {"links": exchange})
-            add(phase, number, {_WAITING: max(0.0, until - end - exchange)})
+            add(_OTHERS, 0, {_OTHERS: others})
+            add(phase, number, {_WAITING: max(0.0, until - end - exchange - others)})
 
         for record in work:
             for phase, number, limits in self._shares(record):

@@ -1,4 +1,4 @@
-"""The time that a card spends on collectives."""
+"""The time that a card spends on collectives and messages."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ def is_transfer(record: Record) -> bool:
     return "::" not in record.name and not record.name.startswith("graph of ")
 
 
-class Transfers:
-    """The times at which collectives use the links."""
+class Spans:
+    """Intervals of time, which may overlap."""
 
-    def __init__(self, records: Iterable[Record]) -> None:
+    def __init__(self, spans: Iterable[tuple[float, float]]) -> None:
         self._starts: list[float] = []
         self._ends: list[float] = []
-        for start, end in sorted((each.start, each.start + each.seconds) for each in records):
+        for start, end in sorted(spans):
             if self._ends and start <= self._ends[-1]:
                 self._ends[-1] = max(self._ends[-1], end)
             else:
@@ -27,7 +27,7 @@ class Transfers:
                 self._ends.append(end)
 
     def during(self, start: float, end: float) -> float:
-        """Return how many seconds of an interval collectives use the links."""
+        """Return how many seconds of an interval belong to these intervals."""
         total = 0.0
         for each in range(bisect_right(self._ends, start), len(self._starts)):
             if self._starts[each] >= end:

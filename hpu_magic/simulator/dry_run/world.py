@@ -1,4 +1,4 @@
-"""Process groups in a dry run: one rank runs and represents all ranks of the requested world."""
+"""Process groups in a dry run: a rank represents the other ranks of its groups in collectives."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ from torch._C._distributed_c10d import FakeProcessGroup
 _ranks = 1
 
 
-def install() -> None:
-    """Replace PyTorch's process groups with groups that need no other process."""
+def install(rank: int) -> None:
+    """Replace PyTorch's process groups with groups that need no other process.
+
+    `rank` is the rank of this process if the script starts its ranks.
+    """
     # A function has the same name as the module `rendezvous`.
     rendezvous: Any = importlib.import_module("torch.distributed.rendezvous")
     distributed_c10d: Any = importlib.import_module("torch.distributed.distributed_c10d")
@@ -27,8 +30,8 @@ def install() -> None:
     spawning = importlib.import_module("torch.multiprocessing.spawn")
     modules: list[Any] = [spawning, torch.multiprocessing]
     for module in modules:
-        module.spawn = _spawn
-        module.start_processes = _spawn
+        module.spawn = functools.partial(_spawn, int(os.environ.get("LOCAL_RANK") or rank))
+        module.start_processes = module.spawn
     distributed_c10d.ProcessGroupGloo = _Gloo
     group: Any = FakeProcessGroup
     group._set_sequence_number_for_group = lambda self: None
@@ -99,6 +102,7 @@ class _Joined:
 
 
 def _spawn(
+    rank: int,
     fn: Callable[..., Any],
     args: Sequence[Any] = (),
     nprocs: int = 1,
@@ -106,10 +110,10 @@ def _spawn(
     *_: Any,
     **__: Any,
 ) -> _Joined | None:
-    """Run the first of the processes that the script starts in this process."""
+    """Run one of the processes that the script starts in this process."""
     global _ranks
     _ranks = max(_ranks, nprocs)
-    fn(0, *args)
+    fn(rank, *args)
     return None if join else _Joined()
 
 

@@ -1,11 +1,15 @@
 // Python bindings of dry runs.
 #include "calls/stand_ins.h"
+#include "calls/thread_modes.h"
 #include "events/events.h"
 #include "lazy/dry_call.h"
+#include "lazy/known_values.h"
 #include "memory/allocations.h"
 #include "memory/block.h"
+#include "memory/memory.h"
 #include "memory/skipping.h"
 
+#include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
 namespace py = pybind11;
@@ -83,6 +87,26 @@ uint64_t reservation_of(const at::Tensor& tensor) {
   return block ? block->reservation : 0;
 }
 
+/// Returns the values of a device tensor, or nullopt if they are not sent to other ranks.
+std::optional<at::Tensor> sent_values(const at::Tensor& tensor) {
+  if (stand_ins::assumed(tensor) || !keeps_host_values(tensor)) {
+    return std::nullopt;
+  }
+  const KernelsOnly kernels;
+  return host_view(tensor).clone(at::MemoryFormat::Contiguous);
+}
+
+/// Stores values from another rank in a device tensor. Without values, those of the tensor are
+/// assumed.
+void receive_values(const at::Tensor& tensor, const std::optional<at::Tensor>& values) {
+  if (values) {
+    const KernelsOnly kernels;
+    copy_or_assume(*values, tensor);
+  } else {
+    *assumption_of(tensor.storage()) = {true};
+  }
+}
+
 }  // namespace
 
 void bind_dry_run(py::module_& module) {
@@ -94,6 +118,11 @@ void bind_dry_run(py::module_& module) {
   module.def("last_failure", &last_failure);
   module.def("line_counts", &line_counts);
   module.def("reservation_of", &reservation_of);
+  module.def(
+      "sent_values", &sent_values, py::arg("tensor"), py::call_guard<py::gil_scoped_release>());
+  module.def(
+      "receive_values", &receive_values, py::arg("tensor"), py::arg("values"),
+      py::call_guard<py::gil_scoped_release>());
 }
 
 }  // namespace hpu

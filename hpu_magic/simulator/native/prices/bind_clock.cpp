@@ -68,6 +68,9 @@ void bind_clock(py::module_& module) {
   });
   module.def("wait_for_card", &clock::wait);
   module.def("set_label", &clock::set_label, py::arg("label"));
+  module.def("join_clock", &clock::join, py::arg("end"));
+  module.def("pause_host_clock", &clock::exclude);
+  module.def("resume_host_clock", &clock::include);
   module.def("read_clock", &reading);
   module.def("keep_records", &clock::keep_records, py::arg("most"));
   module.def("take_records", &records);

@@ -1,0 +1,92 @@
+"""Lines of a script, with their memory and events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpu_magic import units
+from hpu_magic.runtime.present.report import Row
+
+MOST_LINES = 5
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of code, with the memory that it reserved or the number of events that it caused.
+
+    Attributes
+    ----------
+    file : str
+        Path of the file.
+    line : int
+        Number of the line.
+    text : str
+        The line's code.
+    what : str
+        The operator, or an empty string.
+    count : int
+        Number of events.
+    bytes : int
+        Memory at the peak.
+    """
+
+    file: str
+    line: int
+    text: str
+    what: str = ""
+    count: int = 0
+    bytes: int = 0
+
+    @property
+    def place(self) -> str:
+        """File name and line number."""
+        return f"{Path(self.file).name}:{self.line}" if self.file else "unknown line"
+
+
+@dataclass(frozen=True)
+class Shortage:
+    """An allocation that did not fit on the card.
+
+    Attributes
+    ----------
+    line : Line
+        The line that allocated memory.
+    bytes : int
+        The size of the allocation.
+    in_use : int
+        The memory that was in use.
+    capacity : int
+        The memory that tensors can use.
+    """
+
+    line: Line
+    bytes: int
+    in_use: int
+    capacity: int
+
+    @property
+    def missing(self) -> int:
+        """The number of bytes that are missing."""
+        return self.in_use + self.bytes - self.capacity
+
+
+def described_shortage(shortage: Shortage) -> str:
+    """Return which line needs how much memory, and how much of it is missing."""
+    return (
+        f"{shortage.line.place} needs {units.size(shortage.bytes)}, but "
+        f"{units.usage(shortage.in_use, shortage.capacity)} are in use: "
+        f"{units.size(shortage.missing)} too much"
+    )
+
+
+def line_rows(label: str, lines: list[Line]) -> list[Row]:
+    """Return a row for each line, up to a maximum number."""
+    rows = []
+    for each in lines[:MOST_LINES]:
+        amount = units.size(each.bytes) if each.bytes else f"{each.count} x {each.what}"
+        rows.append((label, f"{amount} in {each.place}: {each.text}".removesuffix(": ")))
+        label = ""
+    if more := len(lines) - MOST_LINES:
+        rows += [("", f"and {more} more lines")] if more > 0 else []
+    return rows
