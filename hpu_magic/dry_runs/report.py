@@ -226,8 +226,14 @@ class DryRun(Report):
                 f"{which} equal in operations and memory, so the run ended after step "
                 f"{self.steps}; --whole also runs the rest of the script."
             )
-        elif self.stopped:
+        elif self.stopped and self.requested is not None:
             notes.append(f"The run ended after {self.steps} steps, as requested.")
+        elif self.stopped:
+            notes.append(
+                "The steps differ in operations or memory, for example in the lengths of texts, so "
+                f"the run ended after {self.steps} of them, and the time of a step is the mean of "
+                "the last ones. Later steps may need more memory: --steps N or --whole runs them."
+            )
         if self.stand_ins:
             notes.append(
                 "Values that were not computed are stand-ins: 0 for integers, otherwise 1.0. "

@@ -198,6 +198,21 @@ def test_script_ends_if_the_command_is_killed(tmp_path):
     assert not script.is_running()
 
 
+@pytest.mark.parametrize(
+    ("options", "ends"), [({}, 32), ({"whole": True}, None), ({"most": 50}, 50)]
+)
+def test_steps_that_differ_end_a_run_after_half_a_minute(options, ends):
+    steps = Steps(clock=lambda: float(steps.count), **options)
+    ended = None
+    try:
+        for number in range(100):
+            steps.add(number)
+    except RunEnded:
+        ended = steps.count
+    assert ended == ends
+    assert steps.repeated is None
+
+
 def test_steps_that_repeat_end_a_run_unless_it_is_whole():
     for whole, count in [(False, 3), (True, 6)]:
         steps = Steps(6, whole=whole)

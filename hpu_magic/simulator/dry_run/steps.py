@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Hashable
 
 from hpu_magic.simulator.dry_run import unwinding
 
 LONGEST_CYCLE = 8
 REPEATS = 3
+_ENOUGH = 16  # steps
+_LONGEST = 30.0  # seconds
 _MOST_RAISED = 5
 
 
@@ -23,9 +26,11 @@ class Steps:
     most
         Number of steps after which the run ends, if they do not repeat before.
     whole
-        Do not end the run when the steps repeat.
+        Do not end the run when the steps repeat, or because they differ.
     leave
         Ends the process, if the script catches the exception that ends it again and again.
+    clock
+        Returns the time in seconds.
     """
 
     def __init__(
@@ -34,6 +39,7 @@ class Steps:
         *,
         whole: bool = False,
         leave: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.count = 0
         self.repeated: int | None = None
@@ -44,6 +50,8 @@ class Steps:
         self._whole = whole
         self._works: list[Hashable] = []
         self._leave = leave
+        self._clock = clock
+        self._began: float | None = None
         self._raised: list[RunEnded] = []
 
     def add(self, work: Hashable) -> None:
@@ -52,18 +60,23 @@ class Steps:
         Raises
         ------
         RunEnded
-            The requested number of steps is complete, or the steps repeat. If a function catches
-            it, it is raised again in the function.
+            The requested number of steps is complete, the steps repeat, or they still differ after
+            30 seconds. If a function catches it, it is raised again in the function.
         """
         if self._raised:
             self.end()
             return
         self.count += 1
+        if self._began is None:
+            self._began = self._clock()
         self._works = [*self._works[1 - LONGEST_CYCLE * REPEATS :], work]
         if self.repeated is None:
             self.repeated = self._cycle()
         complete = self.most is not None and self.count >= self.most
-        if complete or (self.repeated is not None and not self._whole and self.may_end()):
+        decided = self.repeated is not None or (
+            self.most is None and self.count >= _ENOUGH and self._clock() - self._began > _LONGEST
+        )
+        if complete or (decided and not self._whole and self.may_end()):
             self.end()
 
     def end(self) -> None:

@@ -143,11 +143,12 @@ class Timing:
             yield phase, number, {_LIMITS.get(name, name): each for name, each in limits.items()}
 
     def described(self, cycle: int | None) -> dict[str, Any]:
-        """Return the mean of the steps that repeat, or else the last step, as JSON types."""
+        """Return the mean of the steps that repeat, or else of the last steps, as JSON types."""
         has_steps = bool(self._steps)
         if not has_steps:
             self.step_ended()
-        steps = list(self._steps)[-REPEATS * cycle :] if cycle else [self._steps[-1]]
+        # The first step also contains what happened before it.
+        steps = list(self._steps)[-REPEATS * cycle if cycle else 1 :] or [self._steps[-1]]
         reading = card_time.read()
 
         def mean(values: Iterable[float]) -> float:
