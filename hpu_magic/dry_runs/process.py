@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import os
 import selectors
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
@@ -18,6 +21,7 @@ from hpu_magic.parallel.guard import Guard, end
 
 _POLL = 0.2  # seconds
 _PART = 1 << 16  # bytes
+_AFTER_INTERRUPT = 10.0  # seconds
 
 
 class Processes:
@@ -80,6 +84,19 @@ class Processes:
             child = psutil.Process(process.pid)
             self._started.append((process, child, Guard([process.pid])))
         return process
+
+    def end_by_interrupt(self) -> bool:
+        """Return whether all processes end soon after an interrupt, which they also receive."""
+        until = time.monotonic() + _AFTER_INTERRUPT
+        for _, child, _ in self._started if self._pipes else ():  # in sessions of their own
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.send_signal(signal.SIGINT)
+        try:
+            for process, _, _ in self._started:
+                process.wait(max(0.0, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            return False
+        return True
 
     def show_output(self, ended: Callable[[], bool]) -> None:
         """Write the output and errors of all processes to those of this process until they end.

@@ -174,6 +174,8 @@ class DryRun(Report):
         result = "it fits"
         if self.out_of_memory:
             result = "it runs out of memory"
+        elif self.error == _INTERRUPT:
+            result = "it was interrupted"
         elif self.error is not None:
             result = "it ended with an error"
         elif self.status:
@@ -296,7 +298,7 @@ class DryRun(Report):
     def warnings(self) -> list[str]:
         """Return what ended the script or kept it off the card, and stand-ins without effect."""
         warnings = []
-        if self.error is not None and not self.out_of_memory:
+        if self.error not in (None, _INTERRUPT) and not self.out_of_memory:
             warnings.append(self._error())
         elif not self.peak:
             warnings.append(

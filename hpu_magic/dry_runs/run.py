@@ -92,9 +92,14 @@ def _run_ranks(request: Request, folder: Path, output: Any) -> dict[int, int]:
 
     with Processes(output) as processes:
         ranks = Ranks(start)
-        ranks.run()
-        processes.show_output(ranks.have_ended)
-        return ranks.join()
+        try:
+            ranks.run()
+            processes.show_output(ranks.have_ended)
+            return ranks.join()
+        except KeyboardInterrupt:
+            if not processes.end_by_interrupt():
+                raise
+            return ranks.join()
 
 
 def _record(folder: Path, rank: int) -> Path:

@@ -188,6 +188,28 @@ def test_signal_ends_the_script_and_removes_its_files(tmp_path, number, status):
     assert list(folder.iterdir()) == []
 
 
+def test_interrupt_in_a_terminal_ends_the_script_and_shows_its_report(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import torch\nx = torch.ones(1024, device='hpu')\nprint('ready', flush=True)\n"
+        "while True: x.add_(1)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-m", "hpu_magic.command_line", "dry-run", str(script)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout.readline() == "ready\n"
+        os.killpg(process.pid, signal.SIGINT)
+        report, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "it was interrupted." in report
+    assert "peak memory" in report
+    assert "4.00 KiB" in report
+
+
 def test_script_ends_if_the_command_is_killed(tmp_path):
     process, script, _ = started(tmp_path)
     with process:

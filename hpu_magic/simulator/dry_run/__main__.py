@@ -17,6 +17,8 @@ from hpu_magic.simulator.activation import SWITCH, activate
 from hpu_magic.simulator.dry_run import cell, start
 from hpu_magic.simulator.dry_run.steps import RunEnded
 
+_INTERRUPTED = 130  # the usual exit status
+
 
 def main() -> None:
     """Run the script or cell, write the record, and exit with its status."""
@@ -57,7 +59,7 @@ def _run(file: str, run: Any) -> tuple[int, dict[str, Any]]:
         line = (file, frames[-1].tb_lineno) if frames else None
         if isinstance(error, SyntaxError) and error.filename is not None:
             line = (error.filename, error.lineno or 0)
-        return 1, {**ended, "line": line}
+        return _INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1, {**ended, "line": line}
     return 0, {"how": "end"}
 
 
