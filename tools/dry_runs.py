@@ -60,10 +60,11 @@ ONE_MODE = {"compiled": "eager", "graph": "lazy"}
 FOUR_CARDS = {"hybrid_sharding", "pipeline"}
 """Programs of ranks that need four cards; the others use two."""
 DIFFERENT = {
+    "pipeline": "send: real messages use memory until they have been received",
     "experts": "nonzero: which tokens an expert gets depends on the weights",
     "vit_pytorch/na_vit_nested_tensor.py": "topk: the number of tokens is computed in float32",
 }
-"""Programs whose figures differ, and the operator whose size depends on data."""
+"""Programs whose figures differ, and the operator that causes it."""
 
 
 @dataclass(frozen=True)

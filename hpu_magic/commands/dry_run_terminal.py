@@ -45,7 +45,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def run(options: argparse.Namespace) -> int:
     """Run the command and return the script's exit status."""
     # Imported here so that the other commands do not need cloudpickle.
-    from hpu_magic.dry_runs.run import UnfinishedError
+    from hpu_magic.dry_runs.run import DryRunInterrupt, UnfinishedError
 
     own = ("run", "json", "html")
     passed = {name: value for name, value in vars(options).items() if name not in own}
@@ -60,6 +60,8 @@ def run(options: argparse.Namespace) -> int:
     except HPUError as error:
         print(f"hpu-magic: {error}", file=sys.stderr)
         return error.status if isinstance(error, UnfinishedError) else 1
+    except DryRunInterrupt as interrupt:
+        result = interrupt.result
     except KeyboardInterrupt:
         return 130
     if options.html is not None:

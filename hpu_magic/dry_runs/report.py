@@ -169,12 +169,17 @@ class DryRun(Report):
             advice=found,
         )
 
+    @property
+    def was_interrupted(self) -> bool:
+        """Whether an interrupt ended the run."""
+        return self.error is not None and self.error.startswith("KeyboardInterrupt")
+
     def title(self) -> str:
         """Return whether the script fits on the card, or how it ended."""
         result = "it fits"
         if self.out_of_memory:
             result = "it runs out of memory"
-        elif self.error == _INTERRUPT:
+        elif self.was_interrupted:
             result = "it was interrupted"
         elif self.error is not None:
             result = "it ended with an error"
@@ -298,7 +303,7 @@ class DryRun(Report):
     def warnings(self) -> list[str]:
         """Return what ended the script or kept it off the card, and stand-ins without effect."""
         warnings = []
-        if self.error not in (None, _INTERRUPT) and not self.out_of_memory:
+        if self.error is not None and not self.out_of_memory and not self.was_interrupted:
             warnings.append(self._error())
         elif not self.peak:
             warnings.append(
@@ -325,7 +330,7 @@ class DryRun(Report):
         where = f" in {self.error_line.place}" if self.error_line else ""
         where = f" on rank {self.rank}{where}" if len(self.ranks) > 1 else where
         text = f"It ended{where} with {error.rstrip('.')}."
-        if self.stand_ins and name != "KeyboardInterrupt":
+        if self.stand_ins:
             text += (
                 " If a stand-in caused this error, pass the value that its line reads: --value "
                 f"{self.stand_ins[0].place}=NUMBER."

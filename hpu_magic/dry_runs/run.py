@@ -39,6 +39,20 @@ class UnfinishedError(HPUError):
         super().__init__(f"{name} {how}")
 
 
+class DryRunInterrupt(KeyboardInterrupt):
+    """An interrupt that ended a dry run.
+
+    Attributes
+    ----------
+    result : DryRun
+        What the run did until then.
+    """
+
+    def __init__(self, result: DryRun) -> None:
+        self.result = result
+        super().__init__()
+
+
 def dry_run(request: Request, *, output: Any = None) -> DryRun:
     """Run a script or a cell without computing anything, and return what it did.
 
@@ -54,6 +68,8 @@ def dry_run(request: Request, *, output: Any = None) -> DryRun:
     HPUError
         The script does not exist, an option or environment variable is invalid, a variable cannot
         be copied, or the process ended without a result.
+    DryRunInterrupt
+        The run was interrupted, and ended in time.
     """
     request.check()
     with tempfile.TemporaryDirectory(prefix="hpu_magic_dry_run_") as folder:
@@ -67,7 +83,10 @@ def dry_run(request: Request, *, output: Any = None) -> DryRun:
     for found in records.values():
         if "refusal" in found:
             raise HPUError(found["refusal"])
-    return DryRun.from_records(request.name, request.cards, records)
+    result = DryRun.from_records(request.name, request.cards, records)
+    if result.was_interrupted:
+        raise DryRunInterrupt(result)
+    return result
 
 
 def _run_ranks(request: Request, folder: Path, output: Any) -> dict[int, int]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
 from IPython.core.magic import cell_magic, magics_class
+from IPython.display import display
 
 from hpu_magic.commands import dry_runs as commands
 from hpu_magic.magics.command import CommandMagics
@@ -48,7 +49,11 @@ class DryRunMagics(CommandMagics):
         _check(code)
         try:
             result = self.call(commands.dry_run, code=code, **named)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as interrupt:
+            from hpu_magic.dry_runs.run import DryRunInterrupt
+
+            if isinstance(interrupt, DryRunInterrupt):
+                display(self.keep(options.output, interrupt.result))
             raise UsageError("%%hpu_dry_run was interrupted; its process has ended.") from None
         return self.keep(options.output, result)
 

@@ -82,10 +82,10 @@ print("seen", os.path.exists({str(file)!r}))
     assert shown.text == "first\nseen True\n"
 
 
-def test_interrupt_ends_the_process_of_the_cell(run, rejected, tmp_path):
+def test_interrupt_ends_the_process_of_the_cell(run, rejected, succeeds, tmp_path):
     pid = tmp_path / "pid"
     message = rejected(
-        "%%hpu_dry_run\n"
+        "%%hpu_dry_run -o report\n"
         "import os, pathlib, signal, time\n"
         f"pathlib.Path({str(pid)!r}).write_text(str(os.getpid()))\n"
         "os.kill(os.getppid(), signal.SIGINT)\n"
@@ -93,6 +93,7 @@ def test_interrupt_ends_the_process_of_the_cell(run, rejected, tmp_path):
     )
     assert message == "%%hpu_dry_run was interrupted; its process has ended."
     assert not psutil.pid_exists(int(pid.read_text()))
+    assert "it was interrupted." in succeeds("report").result.title()
 
 
 @pytest.mark.parametrize(
