@@ -256,3 +256,25 @@ def test_finished_steps_keep_no_memory(torch, compile_on_hpu):
         run(x)  # without a backward, saved tensors are freed with the result
         torch.autograd.grad(run(x).sum(), x)
     assert torch.hpu.memory_allocated() == before
+
+
+def test_graphs_with_constants_run_as_programs(torch, compile_on_hpu, monkeypatch):
+    from habana_frameworks.torch.dynamo.compile_backend import backends
+
+    def refuse(graph):
+        raise AssertionError(f"{graph} runs in Python")
+
+    monkeypatch.setattr(backends, "_generated", refuse)
+
+    def scaled(x):
+        scale = torch.tensor([2.0, 3.0], device=x.device)
+        return torch.cat([torch.tensor([], device=x.device), (x * scale).square()]).sum()
+
+    compiled = compile_on_hpu(scaled)
+    x = torch.ones(2, device="hpu", requires_grad=True)
+    for times in (1, 2):
+        result = compiled(x)
+        result.backward()
+        assert (result.item(), x.grad.tolist()) == (13.0, [8.0 * times, 18.0 * times])
+    with torch.no_grad():
+        assert [compiled(x).item() for _ in range(2)] == [13.0, 13.0]

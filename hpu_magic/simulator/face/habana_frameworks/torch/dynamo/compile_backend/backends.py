@@ -16,7 +16,7 @@ from habana_frameworks.torch.dynamo.compile_backend.passes import (
     copy_in_place,
     reinplace,
 )
-from habana_frameworks.torch.dynamo.compile_backend.program import program_of
+from habana_frameworks.torch.dynamo.compile_backend.program import constants_of, program_of
 from habana_frameworks.torch.dynamo.compile_backend.training import Partition, differentiable
 from habana_frameworks.torch.utils.debug.dynamo_utils import note_graph, operators_to_note
 
@@ -79,7 +79,7 @@ def hpu_backend(
         if partition.backward is None:
             return compiled
         _keep_saved_tensors()
-        by_engine = forward.program and differentiable(
+        by_engine = not forward.constants and forward.program and differentiable(
             forward.program,
             forward.graph,
             partition,
@@ -140,9 +140,10 @@ class _Compiler:
         self._flags = dict(configuration_flags)
         self.graph: torch.fx.Graph
         self.program: Any = None
+        self.constants: list[torch.Tensor] = []
 
     def compile(self, module: torch.fx.GraphModule) -> Any:
-        """Return the graph's program, or None if a program cannot represent the graph."""
+        """Return the graph's program, or None if a program of its inputs cannot represent it."""
         started = self._tracing_since or time.perf_counter_ns()
         operators = operators_to_note(module.graph)
         if self._flags["reinplace_add"]:
@@ -150,17 +151,20 @@ class _Compiler:
         if self._flags["use_inplace_index_copy"]:
             copy_in_place(module.graph)
         self.graph, self.program = module.graph, program_of(module.graph)
+        self.constants = constants_of(module.graph)
         note_graph(operators, self.program is not None)
         elapsed = time.perf_counter_ns() - started
         engine.load().emit_compilation(self._name, elapsed, _shapes(module.graph))
-        return self.program
+        return None if self.constants else self.program
 
     def __call__(self, module: torch.fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
         """Compile a graph to a boxed function, which empties its argument list."""
-        program = self.compile(module)
-        call = _generated(module) if program is None else program.run
+        self.compile(module)
+        call = _generated(module) if self.program is None else self.program.run
+        constants = [] if self.program is None else self.constants
 
         def run(arguments: list[Any]) -> Any:
+            arguments += constants
             return call(arguments)
 
         run._boxed_call = True  # type: ignore[attr-defined]

@@ -27,11 +27,13 @@ class _BeyondPrograms(Exception):
 def program_of(graph: torch.fx.Graph) -> Any:
     """Convert a graph to a program whose ``run`` method empties its list of inputs.
 
-    Returns None if the graph contains anything other than operators and arithmetic on sizes, for
-    example higher-order operators or constants.
+    The constants of the graph are further inputs of the program; see `constants_of`. Returns None
+    if the graph contains anything other than constants, operators and arithmetic on sizes, for
+    example higher-order operators.
     """
     native = engine.load()
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
+    inputs += _constants(graph)
     if not all(isinstance(node.meta.get("val"), _INPUTS) for node in inputs):
         return None
     program = native.Program(len(inputs))
@@ -42,11 +44,25 @@ def program_of(graph: torch.fx.Graph) -> Any:
                 values[node] = _lowered(program, node, values)
             elif node.op == "output":
                 program.finish(list(_operand(node.args[0], values)))
-            elif node.op != "placeholder":
+            elif node not in values:
                 return None
     except _BeyondPrograms:
         return None
     return program
+
+
+def constants_of(graph: torch.fx.Graph) -> list[torch.Tensor]:
+    """Return the tensors that a graph contains, such as the empty tensors of a new cache."""
+    return [getattr(graph.owning_module, node.target) for node in _constants(graph)]
+
+
+def _constants(graph: torch.fx.Graph) -> list[torch.fx.Node]:
+    owner = graph.owning_module
+    return [
+        node
+        for node in graph.nodes
+        if node.op == "get_attr" and isinstance(getattr(owner, node.target, None), torch.Tensor)
+    ]
 
 
 def _lowered(program: Any, node: torch.fx.Node, values: dict[torch.fx.Node, Any]) -> Any:

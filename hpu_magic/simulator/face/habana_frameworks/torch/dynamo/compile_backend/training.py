@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from habana_frameworks.torch.dynamo.compile_backend.program import program_of
+from habana_frameworks.torch.dynamo.compile_backend.program import constants_of, program_of
 
 import torch
 from hpu_magic.simulator import engine
@@ -67,6 +67,7 @@ def differentiable(
         or not all(
             isinstance(node.meta.get("val"), torch.Tensor) for node in (*returned, *backward_inputs)
         )
+        or constants_of(partition.backward.graph)
         or program_of(partition.backward.graph) is None  # only checked here; compiled on first use
     ):
         return None
