@@ -318,8 +318,8 @@ class DryRun(Report):
             )
         if self.imbalance > 1 and not self.is_unbalanced:
             warnings.append(
-                f"imbalance={self.imbalance:g} had no effect: in eager mode, it applies to topk if "
-                f"the number of indices, such as experts, is a multiple of {self.cards}."
+                f"imbalance={self.imbalance:g} had no effect: it applies only in eager mode, to "
+                f"topk of a number of experts that is a multiple of {self.cards}."
             )
         return warnings
 

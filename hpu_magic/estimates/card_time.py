@@ -1,8 +1,8 @@
 """Calculate prices, which are estimated times, for the simulated card's clock.
 
-The simulator passes the operators that ran, and the cost model of estimates calculates their time
-as for a traced program. This module does not import the simulator; `hpu_magic.CARD_TIME_PRICES`
-names its class.
+The simulator passes the operators that ran, and the cost model calculates their time in the same
+way as in estimates. This module does not import the simulator; `hpu_magic.CARD_TIME_PRICES` names
+its class.
 """
 
 from __future__ import annotations

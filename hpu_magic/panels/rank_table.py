@@ -167,7 +167,7 @@ class RanksView:
 
 
 def _completed(state: RankState, before: RankState) -> RankState:
-    """Return the state, keeping the previous pace if no step has been completed since then."""
+    """Return the state, with the previous pace if it contains no newly completed step."""
     if state.steps_per_second is not None or state.steps != before.steps:
         return state
     return dataclasses.replace(

@@ -16,7 +16,7 @@ def leave_untracked(server: Any) -> None:
 
     If these messages counted as activity, the kernels of open notebooks would never be culled. A
     running cell would also appear to have finished, because ipykernel reports a busy and an idle
-    status for each answer. The server passes this setting on to its JupyterLab pages.
+    status for each request. The server passes this setting on to its JupyterLab pages.
     """
     tracked = getattr(server.kernel_manager, "untracked_message_types", None)
     if tracked is None:  # this kernel manager does not track activity

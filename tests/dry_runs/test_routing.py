@@ -94,4 +94,4 @@ def test_impossible_imbalances_are_refused(options, message):
 def test_imbalance_without_a_router_is_reported(dry):
     result, _ = dry("import torch\ntorch.ones(2, device='hpu')", cards=2, imbalance=1.5)
     [warning] = result.warnings()
-    assert "imbalance=1.5 had no effect: in eager mode, it applies to topk" in warning
+    assert "imbalance=1.5 had no effect: it applies only in eager mode" in warning

@@ -273,7 +273,7 @@ def no_workers(count, profile=None):
     raise HPUError(f"No {count} workers by {profile}.")
 
 
-def no_process(command, variables, output=None):
+def no_process(self, command, variables, inherited=()):
     """Replacement for the process of a dry run."""
     raise HPUError(f"No process for {command}.")
 
@@ -287,7 +287,7 @@ def test_random_lines_raise_only_usage_errors(
     monkeypatch.chdir(folder)
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.setattr("hpu_magic.parallel.session.start", no_workers)
-    monkeypatch.setattr("hpu_magic.dry_runs.process.run", no_process)
+    monkeypatch.setattr("hpu_magic.dry_runs.process.Processes.start", no_process)
     monkeypatch.setenv("LANGUAGE", "C")  # otherwise argparse looks up translations each time
     shell.user_ns.update(number=3, model=torch.nn.Linear(1, 1))
     shell.run_line_magic("config", "HPUMagics.time_runs = 1")

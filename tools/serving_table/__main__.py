@@ -117,7 +117,7 @@ def judge(feature: Feature, output: str) -> tuple[bool, str]:
 
 
 def _start(program: list[object], environment: dict[str, str]) -> str:
-    # In a new session, all processes of a feature that takes too long can be ended together.
+    # A new session, so that a feature that takes too long can be ended with all its processes.
     with subprocess.Popen(
         [sys.executable, *map(str, program)],
         env=environment,

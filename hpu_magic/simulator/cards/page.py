@@ -135,7 +135,9 @@ def _parse(path: Path, content: bytes) -> Page:
             f"version {VERSION}."
         )
     if capacity <= 0 or number not in set(DeviceType):
-        raise PageError(f"{path} describes an invalid card: type {number} with {capacity} bytes.")
+        raise PageError(
+            f"{path} describes an invalid card: type {number}, {capacity} bytes of memory."
+        )
     counters = Counters(*COUNTERS.unpack_from(content, COUNTERS_OFFSET))
     if not 0 <= counters.in_use <= capacity:
         raise PageError(

@@ -85,7 +85,7 @@ def _leave(status: int) -> None:
 
 
 def leave(status: int, ended: dict[str, Any]) -> None:
-    """Write the record of a run, which contains how it ended, and exit."""
+    """Write the record of a run, with how it ended, and exit."""
     try:
         _finish(ended)
     except Exception as error:  # noqa: BLE001 - importing torch may fail in any way

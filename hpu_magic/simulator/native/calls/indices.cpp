@@ -19,7 +19,7 @@ namespace {
 
 enum class Access { read, write_rows, write_elements };
 
-/// The positions of an operator's indices in its arguments.
+/// The positions of the index tensors among the arguments of an operator.
 struct Use {
   Access access;
   const char* index = "index";

@@ -144,7 +144,7 @@ class DryCall {
     return schema_.name() == "aten::copy_" ? 1 : 0;
   }
 
-  /// Returns whether the result is equal to the operand if all its elements are equal.
+  /// Returns whether the result contains elements of the operand, such as the largest one.
   bool selects() const {
     static const std::unordered_set<std::string> names{
         "aten::any", "aten::all", "aten::max", "aten::min", "aten::amax", "aten::amin"};

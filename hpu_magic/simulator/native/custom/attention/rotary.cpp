@@ -26,8 +26,8 @@ at::Tensor partners(const at::Tensor& x, int64_t mode, bool negate_first) {
 at::Tensor rows(const at::Tensor& table, const at::Tensor& position_ids) {
   TORCH_CHECK(
       table.dim() >= 2 && table.sym_numel() == table.sym_size(-2) * table.sym_size(-1),
-      "RotaryPosEmbedding sin and cos must be tables of positions and channels if position_ids "
-      "are passed, but got shape ", table.sym_sizes(), ".");
+      "RotaryPosEmbedding sin and cos must be tables of shape (positions, channels) if "
+      "position_ids are passed, but got shape ", table.sym_sizes(), ".");
   const at::Tensor flat = table.reshape_symint({table.sym_size(-2), table.sym_size(-1)});
   const at::Tensor selected = at::embedding(flat, position_ids);
   return position_ids.dim() == 2 ? selected.unsqueeze(1) : selected;

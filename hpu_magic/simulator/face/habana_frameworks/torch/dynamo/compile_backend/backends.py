@@ -79,12 +79,16 @@ def hpu_backend(
         if partition.backward is None:
             return compiled
         _keep_saved_tensors()
-        by_engine = not forward.constants and forward.program and differentiable(
-            forward.program,
-            forward.graph,
-            partition,
-            example_inputs,
-            functools.partial(backward.compile, partition.backward),
+        by_engine = (
+            not forward.constants
+            and forward.program
+            and differentiable(
+                forward.program,
+                forward.graph,
+                partition,
+                example_inputs,
+                functools.partial(backward.compile, partition.backward),
+            )
         )
         return by_engine or _refusing_second_derivatives(compiled)
 
