@@ -280,7 +280,10 @@ class DryRun(Report):
 
     def page(self) -> str:
         """Return the result as a complete HTML page."""
-        style = "font-family:system-ui,sans-serif;max-width:60em;margin:1em auto;padding:0 1em"
+        style = (
+            "font-family:system-ui,sans-serif;max-width:60em;margin:1em auto;padding:0 1em;"
+            "overflow-wrap:anywhere"  # for long lines of code
+        )
         return (
             '<!doctype html><html lang="en"><head><meta charset="utf-8">'
             f"<title>{plain(self.title())}</title></head>"

@@ -29,7 +29,7 @@ class Compared:
     estimate: float
     dry_run: float | None
     reason: str = ""
-    """Why there is no dry run."""
+    """Why the dry run is missing."""
 
     @property
     def cells(self) -> tuple[str, ...]:
