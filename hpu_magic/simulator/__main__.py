@@ -12,7 +12,7 @@ from hpu_magic.simulator.activation import SWITCH, activate
 
 
 def main() -> None:
-    """Turn the simulator on, for this process and its children, and run the script."""
+    """Turn on the simulator for this process and its children, and run the script."""
     parser = argparse.ArgumentParser(
         prog="python -m hpu_magic.simulator",
         description="Run a Python script on simulated Gaudi cards.",

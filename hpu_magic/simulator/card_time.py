@@ -1,4 +1,4 @@
-"""The clock of the simulated card: how long a program would take on a card, as an estimate.
+"""The clock of the simulated card, which estimates how long a program would take on a card.
 
 There are two clocks. The host launches operators and graphs in order, and the card runs them. If
 the host reads a value or synchronizes, it waits for the card. The prices, which are estimated
@@ -22,7 +22,7 @@ from hpu_magic.simulator.link_time import LinkTime
 from hpu_magic.simulator.link_time import Source as LinkSource
 
 _MOST_RECORDS = 1_000_000
-_PROCESS = "card time"  # the process of a trace's tracks
+_PROCESS = "card time"  # name of the process in a trace
 
 _source: _Source | None = None
 _earlier: list[Record] = []  # records that `take_records` has not returned yet
@@ -56,7 +56,7 @@ class Reading:
     waits: int
     """Number of times that the host waited for the card."""
     unpriced: dict[str, int]
-    """The number of runs of each kind of work that has no price, and therefore took no time."""
+    """How often each kind of work without a price ran. This work took no time."""
     band: tuple[float, float]
     """Range in which a measurement is expected, in multiples of these times."""
     in_float32: bool
@@ -147,12 +147,12 @@ def read() -> Reading:
 
 
 def last_transfer() -> float:
-    """Return how long the last collective or message needs the links; 0 if the clocks are off."""
+    """Return how long the last collective or message uses the links; 0 if the clocks are off."""
     return _links.last if _links is not None and _is_on else 0.0
 
 
 def price_error() -> str:
-    """Return the first error that prevented work from having a price, or an empty string."""
+    """Return the first error that occurred when a price was computed, or an empty string."""
     return str(engine.load().price_error())
 
 
@@ -184,7 +184,7 @@ def recording() -> Iterator[list[Record]]:
 def write_trace(path: str | Path, records: Iterable[Record] | None = None) -> None:
     """Write records, or those of `take_records`, as a trace that ui.perfetto.dev can open.
 
-    The host and each part of the card have a track. Like `take_records`, this needs
+    The host and each part of the card have a track. Like `take_records`, this requires
     ``start(records=True)``.
     """
     events = trace_events(take_records() if records is None else records)
@@ -212,7 +212,7 @@ def _metadata(kind: str, track: int, name: str) -> dict[str, object]:
 
 
 def _spans(record: Record, start: float) -> Iterator[dict[str, object]]:
-    """Yield a span for each part: after the launch, engines run in parallel, and links follow."""
+    """Yield a span for each part. After the launch, the engines run in parallel, then the links."""
     launched = record.start + record.parts["launch"]
     starts = (
         {"host": record.launched}

@@ -30,7 +30,7 @@ _BETWEEN = (
     "habana_frameworks.torch.distributed",
 )
 _PARTS = ("all_gather", "gather", "reduce_scatter", "scatter")
-"""Collectives whose complete tensor consists of one part per rank."""
+"""Collectives that gather or split a tensor with one part per rank."""
 
 
 class Source(Protocol):
@@ -47,7 +47,7 @@ class Source(Protocol):
         exchange: str,
         starts: bool,
     ) -> tuple[float, float | None, float]:
-        """Return the time on the links, the time that it adds to a step, and the bytes sent."""
+        """Return the time on the links, the time added to a step, and the bytes sent."""
         ...
 
 
@@ -60,15 +60,15 @@ class LinkTime:
         self.sent: Counter[str] = Counter()
         """Bytes that the card sent, by kind of collective."""
         self.last = 0.0
-        """Seconds that the last collective or message needs on the links."""
+        """Seconds that the last collective or message spends on the links."""
 
     def reset(self) -> None:
-        """Forget everything that was counted."""
+        """Reset the counts, and begin a new step."""
         self.sent.clear()
         self.end_step()
 
     def end_step(self) -> None:
-        """Begin a new step: the next collective of each kind has to be started again."""
+        """Begin a new step, in which the first collective of each kind takes time to start."""
         self._started.clear()
 
     def __call__(
@@ -76,9 +76,9 @@ class LinkTime:
     ) -> tuple[float, float]:
         """Return the time on the links, and the time that the card waits for them.
 
-        The second time is negative if the card waits until the collective has ended when the
-        program waits for it. `size` is the size in bytes of this rank's share of the data, in
-        several `tensors` that are sent one by one.
+        The second time is negative if the card waits for the end of the collective only when the
+        program does. `size` is the size of this rank's data in bytes, and `tensors` is the number
+        of tensors, which are sent one by one.
         """
         kind = _kind(name)
         exchange = _exchange(sys._getframe().f_back)

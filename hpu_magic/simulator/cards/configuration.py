@@ -21,7 +21,7 @@ _SIZE = re.compile(r"([0-9]{1,19})(?:\.([0-9]{1,9}))?\s*([KMGT]iB|B|)", re.IGNOR
 
 
 class DeviceType(IntEnum):
-    """Card generations; the numbers are those of the vendor's ``synDeviceType``."""
+    """Card generations, numbered as in the vendor's ``synDeviceType``."""
 
     GAUDI = 2
     GAUDI2 = 4
@@ -70,7 +70,7 @@ class Configuration:
 
 
 def card_time_host(environ: Mapping[str, str] = os.environ) -> str | None:
-    """Return the host, one of `HOSTS`, that ``HPU_MAGIC_CARD_TIME`` selects, or None if it is off.
+    """Return the host that ``HPU_MAGIC_CARD_TIME`` selects (see `HOSTS`), or None if it is off.
 
     Raises
     ------

@@ -179,7 +179,7 @@ def _free(
     holder: holders.Holder | None = None,
     error: str | None = None,
 ) -> CardState:
-    """Return the state of a card without counters, which is free, just acquired, or damaged."""
+    """Return the state of a card that is free, just acquired or damaged, with all counters zero."""
     return CardState(
         module_id=module,
         generation=configuration.generation,

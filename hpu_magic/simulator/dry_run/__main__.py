@@ -21,7 +21,7 @@ _INTERRUPTED = 130  # the usual exit status
 
 
 def main() -> None:
-    """Run the script or cell, write the record, and exit with its status."""
+    """Run the script or cell, write the record of the run, and exit with the script's status."""
     options = start.become_owner()
     try:
         activate(announce=False)
@@ -64,7 +64,7 @@ def _run(file: str, run: Any) -> tuple[int, dict[str, Any]]:
 
 
 def _frames_of(file: str, frames: TracebackType | None) -> list[TracebackType]:
-    """Return the frames of a traceback that run the code in a file."""
+    """Return the parts of a traceback whose frames run code from a file."""
     found = []
     while frames is not None:
         if frames.tb_frame.f_code.co_filename.startswith(file):

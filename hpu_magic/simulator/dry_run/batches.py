@@ -31,10 +31,11 @@ class Loader:
     length : int or None
         Number of batches per epoch on this rank; None if it is unknown.
     ranks : int or None
-        Number of ranks among which its sampler divides the samples; None if it does not.
+        Number of ranks among which the sampler divides the samples; None if it does not divide
+        them.
     last : int
-        Number of samples in the last batch of an epoch; 0 if it has as many as the others, or if
-        this is unknown.
+        Number of samples in the last batch of an epoch; 0 if the number is unknown or the same as
+        in the other batches.
     """
 
     workers: int
@@ -56,7 +57,7 @@ class Count:
     source : str
         How samples were counted.
     batches : int
-        Number of batches of loaders.
+        Number of batches that loaders returned.
     waited : float
         Seconds that this process waited for batches.
     """
@@ -148,7 +149,7 @@ def _described(iterator: Any) -> Loader:
         length = None
     samplers = getattr(iterator, "_index_sampler", None)
     ranks = None
-    for _ in range(3):  # samplers may contain each other
+    for _ in range(3):  # samplers may be nested
         for name in ("num_replicas", "num_processes"):
             ranks = ranks or getattr(samplers, name, None)
         inner = getattr(samplers, "sampler", None)
@@ -176,8 +177,8 @@ def _last_batch(batches: Any) -> int:
 def tokens_of(value: Any) -> int:
     """Return the number of tokens in inputs or in a batch, as `hpu_magic.estimate` counts them.
 
-    Tokens are integers of at least two dimensions: the first tensor, or a named one whose name ends
-    with ``ids``.
+    Tokens are the elements of an integer tensor with at least two dimensions: the first tensor, or
+    a tensor whose name ends with ``ids``.
     """
     first = next(tensors(value), None)
     for each in (first, *_ids(value)):
@@ -197,7 +198,7 @@ def _ids(value: Any) -> Iterator[torch.Tensor]:
 
 
 def ranks_of(loader: Loader | None) -> tuple[int, bool]:
-    """Return the number of ranks that load different batches, and whether a sampler states it."""
+    """Return the number of ranks that load different batches, and whether that is certain."""
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if loader is not None and loader.ranks:
         return loader.ranks, True

@@ -29,7 +29,7 @@ def run(code: str, variables: str | None, path: Sequence[str]) -> None:
     sys.argv = [""]
     sys.path[:] = [*path, *(folder for folder in sys.path if folder not in path)]
     source = Path(code).read_text()
-    # An entry without a time is not compared with the disk.
+    # Without a modification time, linecache does not compare this entry with a file.
     linecache.cache[NAME] = (len(source), None, source.splitlines(keepends=True), NAME)
     main = ModuleType("__main__")
     sys.modules["__main__"] = main

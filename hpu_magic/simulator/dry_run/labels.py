@@ -21,17 +21,17 @@ class Labels:
         self._engine = native
         self._numbers: dict[tuple[str, int], int] = {}
         self.places: list[tuple[str, int]] = []
-        """The phase and the number of the module of each label."""
+        """The phase and the module number of each label."""
         self._phases: list[str] = []  # phases that contain others, such as an optimizer step
         self._outside = _OTHER  # the phase outside all modules
         self._running: list[int] = []
         self._in_backward = 0
-        self._nodes: set[int] = set()  # sequence numbers of nodes that have a label
+        self._nodes: set[int] = set()  # sequence numbers of autograd nodes that have a label
         self._mark()
 
     def install(self) -> None:
         """Observe all backward passes."""
-        # `torch.autograd` has its own reference.
+        # `torch.autograd` has its own reference to this function.
         for module in (torch.autograd, torch.autograd.graph):
             place: Any = module
             original = place._engine_run_backward
@@ -54,14 +54,14 @@ class Labels:
         self._mark()
 
     def leave(self) -> None:
-        """Record that the last module that was entered has ended."""
+        """Record that the innermost running module has ended."""
         self._running.pop()
         if not self._running and not self._in_backward and torch.is_grad_enabled():
-            self._outside = _FORWARD  # a loss function may follow
+            self._outside = _FORWARD  # the loss may be computed outside the model
         self._mark()
 
     def creates(self, module: int, tensors: Iterable[torch.Tensor]) -> None:
-        """Record that a module has created tensors, so that their nodes are part of it."""
+        """Record that a module created tensors, so that their autograd nodes belong to it."""
         for tensor in tensors:
             node = tensor.grad_fn
             if node is None or (sequence := node._sequence_nr()) in self._nodes:
@@ -107,5 +107,5 @@ class Labels:
         self._engine.set_label(number)
 
     def step_ended(self) -> None:
-        """Forget the nodes of the step."""
+        """Forget the autograd nodes of the step."""
         self._nodes.clear()

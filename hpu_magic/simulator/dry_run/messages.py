@@ -1,4 +1,4 @@
-"""Messages between the ranks of a dry run, which the command delivers."""
+"""Messages between the ranks of a dry run, delivered by ``hpu-magic dry-run``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hpu_magic.simulator import card_time
 _MOST_PUBLISHED = 1 << 20  # bytes of a CPU tensor
 
 Message = tuple[int, float, bytes | None]
-"""Size in bytes, when the sender was ready on its card's clock, and values if they are known."""
+"""Size in bytes, time on the card's clock when the sender was ready, and values if known."""
 
 
 class RankError(RuntimeError):
@@ -27,14 +27,14 @@ class RankError(RuntimeError):
 
 
 class Command:
-    """The connection to the command, which has started this rank.
+    """The connection to ``hpu-magic dry-run``, which started this rank.
 
     Parameters
     ----------
     descriptor
         File descriptor of the connection.
     end
-        Ends the script, because other ranks have ended.
+        Function that ends the script after other ranks have ended.
     """
 
     def __init__(self, descriptor: int, end: Callable[[], None]) -> None:
@@ -54,7 +54,7 @@ class Command:
         Raises
         ------
         RankError
-            Another rank cannot do its part.
+            Another rank cannot send or receive the message.
         RunEnded
             Another rank has ended the run.
         """
@@ -71,7 +71,7 @@ class Command:
 class Messages:
     """Exchanges the messages of this rank's process groups.
 
-    A message consists of a size, and of values if the sender knows them.
+    A message contains a size and, if the sender knows them, the values.
     """
 
     def __init__(self, native: Any, command: Command) -> None:
@@ -82,8 +82,8 @@ class Messages:
         self._broadcasts: Counter[str] = Counter()
         self._coalesced: dict[str, list[_Message]] = {}
         self.arrivals: list[tuple[float, float, float]] = []
-        """When this rank was ready to receive, when both ranks were, and when the message arrived,
-        on the card's clock."""
+        """Times on the card's clock: when this rank was ready to receive, when both ranks were
+        ready, and when the message arrived."""
 
     def install(self) -> None:
         """Replace the methods of process groups that exchange messages."""
@@ -140,7 +140,7 @@ class Messages:
         )
 
     def _broadcast(self, broadcast: Any, group: Any, *arguments: Any, **named: Any) -> Any:
-        """Broadcast, and pass values to the other ranks that run, or get them from the root."""
+        """Broadcast a tensor, and exchange its values with the other running ranks if known."""
         work = broadcast(group, *arguments, **named)
         tensors, options, *_ = *arguments, *named.values(), None
         if not isinstance(tensors, list) or not hasattr(options, "rootRank"):
@@ -178,7 +178,7 @@ class Messages:
         return message
 
     def _ask(self, *request: Any) -> Any:
-        """Wait for another rank; a measured host's clock does not contain this time."""
+        """Wait for another rank; a measured host's clock does not include this time."""
         # Importing this package when the engine is loaded would select a card.
         from habana_frameworks.torch.distributed.hccl._reasons import users_line
 
@@ -189,7 +189,7 @@ class Messages:
             self._engine.resume_host_clock()
 
     def _ready(self) -> float:
-        """Return when this rank is ready to exchange a message, on the card's clock."""
+        """Return the time on the card's clock at which this rank is ready to exchange a message."""
         now = self._engine.read_clock()
         return float(max(now["host"], now["card"]))
 
@@ -208,7 +208,7 @@ class Messages:
 
 
 class _Message(dist.Work):
-    """Work that ends when another rank has done its part."""
+    """Work that ends when another rank has sent or received the message."""
 
     def __init__(self, work: Any, finish: Callable[[], Any]) -> None:
         super().__init__()
@@ -223,7 +223,7 @@ class _Message(dist.Work):
         return bool(self._work.wait(*timeout))
 
     def is_completed(self) -> bool:
-        """Wait for the other rank, because a program may poll."""
+        """Wait for the other rank, so that programs that poll can continue."""
         return self.wait()
 
     def get_future(self) -> Any:
@@ -238,7 +238,7 @@ class _Message(dist.Work):
 
 
 def _bound(original: Any, method: Callable[..., Any]) -> Any:
-    """Return a method of process groups that passes the original one to `method`."""
+    """Return a method that calls `method` with the original method as an additional argument."""
 
     @wraps(original)
     def replaced(self: Any, *arguments: Any, **named: Any) -> Any:
@@ -248,7 +248,7 @@ def _bound(original: Any, method: Callable[..., Any]) -> Any:
 
 
 def _global(group: Any, rank: int) -> int:
-    """Return the rank among all processes of a rank of a group."""
+    """Convert a rank of a group to the global rank."""
     return dist.get_global_rank(group, rank)
 
 

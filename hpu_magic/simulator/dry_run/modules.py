@@ -1,4 +1,4 @@
-"""Observes the modules that run, in both passes, and names them."""
+"""Observes which modules run in the forward and backward passes, and names them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Modules:
         if parent is None:
             self._on_root(module, args, kwargs)
         else:
-            # In the backward pass, the parent continues where the module's inputs were created.
+            # The parent created these inputs, so their part of the backward pass belongs to it.
             self._labels.creates(self._number_of(parent, None), tensors((args, kwargs)))
         running.append(module)
         self._labels.enter(number)

@@ -1,4 +1,4 @@
-"""Finds what the reservations of device memory are used for."""
+"""Finds out what reserved device memory is used for."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class Recorder:
         register_optimizer_step_post_hook(self._after_step)
 
     def observe(self, arrivals: list[tuple[float, float, float]]) -> None:
-        """Measure the time until messages of other ranks arrive, from a list that is filled."""
+        """Measure waits for messages from other ranks, whose times are appended to `arrivals`."""
         if self._timing is not None:
             self._timing.arrivals = arrivals
 
@@ -143,7 +143,7 @@ class Recorder:
         return time if card_time.read().launches else None
 
     def _warn_if_nothing_ran(self, graphs: int) -> None:
-        """Print a warning if lazy mode has recorded operations, but never ran any."""
+        """Print a warning if lazy mode recorded operations, but never ran any."""
         count = self._engine.pending_operations()
         if count and not graphs:
             print(
@@ -154,7 +154,7 @@ class Recorder:
             )
 
     def _unused_values(self, read: list[dict[str, Any]]) -> list[str]:
-        """Return the stand-ins that were supplied for lines that read none."""
+        """Return the supplied stand-ins whose lines did not read a value."""
         places = [f"/{each['file']}:{each['line']}" for each in read]
         return [
             f"{file}:{line}={value:g}"
@@ -203,7 +203,7 @@ def _graph_breaks() -> int:
 
 
 def _by_line(sizes: Any) -> list[dict[str, Any]]:
-    """Return the memory of each line, largest first."""
+    """Return the memory that each line allocated, largest first."""
     total: Counter[tuple[str, int]] = Counter()
     for line, size in sizes:
         total[line] += size

@@ -1,8 +1,8 @@
-"""Assumes which experts a router selects, so that the sizes that follow from it are computed.
+"""Assumes which experts a router selects, so that sizes that depend on them are known.
 
-A router selects the experts of each token with `topk`. In eager mode, the indices in its result get
-values that spread the tokens over all experts, so that the number of tokens for each expert and
-rank is known. Every rank is assumed to select the same experts.
+A router selects the experts of each token with `topk`. In eager mode, the indices in the result are
+replaced by indices that spread the tokens over all experts, so that the number of tokens for each
+expert and rank is known. Every rank is assumed to select the same experts.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Routing:
         """How often each line of the script selected experts."""
 
     def install(self) -> None:
-        """Replace the functions in eager mode; recorded operators have no values yet."""
+        """Replace the functions in eager mode only: recorded operators have no values."""
         if os.environ.get("PT_HPU_LAZY_MODE") == "1":
             return
         places: list[Any] = [torch, torch.Tensor]
@@ -126,7 +126,7 @@ def _repeating(exchange: Any) -> Any:
 
 @contextmanager
 def _without_price() -> Iterator[None]:
-    """Run operators that the script does not run, so that they take no time on the card's clock."""
+    """Run operators that are not part of the script without advancing the card's clock."""
     enable: Any = torch._C._autograd._enable_record_function  # type: ignore[attr-defined]
     enable(False)
     try:
@@ -136,7 +136,7 @@ def _without_price() -> Iterator[None]:
 
 
 def _own_line() -> tuple[str, int]:
-    """Return the innermost line of the script that is running."""
+    """Return the innermost running line of the script."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if not frame.f_code.co_filename.startswith((*_LIBRARIES, "<frozen")):

@@ -19,7 +19,7 @@ _exit = os._exit
 _options: Options | None = None
 _command: Any = None
 _owner: int | None = None
-"""PID of the main process, if this is the main process or its fork."""
+"""PID of the main process, if this is the main process or a fork of it."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Options:
     record : str
         File for the record.
     steps : int or None
-        Number of optimizer steps to run at most.
+        Maximum number of optimizer steps to run.
     whole : bool
         Do not end the run when the steps repeat.
     trace : str or None
@@ -70,7 +70,7 @@ def is_on() -> bool:
 
 
 def become_owner() -> Options:
-    """Make this the only process of the dry run that may use the card, and return its options."""
+    """Make this the only process that may use the card, and return the options of the dry run."""
     global _options, _owner
     _options, _owner = Options.from_environment(), os.getpid()
     os._exit = _leave  # type: ignore[assignment]
@@ -78,14 +78,14 @@ def become_owner() -> Options:
 
 
 def _leave(status: int) -> None:
-    """Replace `os._exit` for the script; children that it forks also call this."""
+    """Replace `os._exit` for the script and the children that it forks."""
     if is_owner():
         leave(status, {"how": "exit"})
     _exit(status)
 
 
 def leave(status: int, ended: dict[str, Any]) -> None:
-    """Write the record of a run, with how it ended, and exit."""
+    """Write the record of a run, including how it ended, and exit."""
     try:
         _finish(ended)
     except Exception as error:  # noqa: BLE001 - importing torch may fail in any way
@@ -124,7 +124,7 @@ def check_owner() -> None:
 
 
 def start(native: Any) -> None:
-    """Switch the engine to dry runs. The bridge calls this when it loads the engine."""
+    """Start a dry run in the engine. The bridge calls this when it loads the engine."""
     import torch
 
     from hpu_magic.simulator.dry_run.record import Recorder
@@ -147,7 +147,7 @@ def start(native: Any) -> None:
 
         world.install(options.rank)
         _command = Command(options.connection, steps.end)
-        if options.rank:  # rank 0 may still need messages of this rank
+        if options.rank:  # rank 0 may still need messages from this rank
             steps.may_end = lambda: _command.ask("has_ended", 0)
         messages = Messages(native, _command)
         messages.install()
@@ -163,7 +163,7 @@ def _finish(ended: dict[str, Any]) -> None:
 
 
 def refuse(why: str) -> None:
-    """Write why the run cannot start, instead of its record."""
+    """Write a record that says why the run cannot start."""
     _write({"refusal": why})
 
 

@@ -24,11 +24,11 @@ class Steps:
     Parameters
     ----------
     most
-        Number of steps after which the run ends, if they do not repeat before.
+        Number of steps after which the run ends, unless the steps repeat earlier.
     whole
         Do not end the run when the steps repeat, or because they differ.
     leave
-        Ends the process, if the script catches the exception that ends it again and again.
+        Ends the process if the script repeatedly catches the exception that ends the run.
     clock
         Returns the time in seconds.
     """
@@ -61,7 +61,7 @@ class Steps:
         ------
         RunEnded
             The requested number of steps is complete, the steps repeat, or they still differ after
-            30 seconds. If a function catches it, it is raised again in the function.
+            30 seconds. If a function catches the error, it is raised again in that function.
         """
         if self._raised:
             self.end()
@@ -95,7 +95,7 @@ class Steps:
 
     def _raise_again(self) -> None:
         if self._raised[-1].__traceback__ is None:
-            return  # it will be raised in one of the next lines
+            return  # the error will be raised in one of the next lines
         catcher = unwinding.catcher_of(self._raised[-1])
         if len(self._raised) == _MOST_RAISED:
             self._leave()

@@ -59,7 +59,7 @@ class Timing:
         self.records: list[card_time.Record] = []
         """The work of the last step."""
         self.arrivals: list[tuple[float, float, float]] = []
-        """When the card waited for a message, the message was sent, and it arrived."""
+        """Times when the card began to wait for a message, its transfer began, and it arrived."""
         self._before = card_time.read()
         self._began = time.perf_counter()
         self._compiled = 0
@@ -94,10 +94,10 @@ class Timing:
         self._steps.append(step)
 
     def _times(self, records: list[card_time.Record], last: float) -> tuple[_Times, _Times]:
-        """Return the time of each phase, and of each module by its limit.
+        """Return the time of each phase, and the time of each module by its limiting part.
 
         ``last`` is the time at which the step ended. Collectives run in parallel with other work.
-        Only the times when the card does nothing else count as waiting for them, or for a message.
+        Only times when the card does nothing else count as waiting for collectives or messages.
         """
         phases, modules = _Times(), _Times()
         transfers = Spans(
@@ -129,13 +129,13 @@ class Timing:
             for phase, number, limits in self._shares(record):
                 wait(phase, number, record.start)
                 add(phase, number, limits)
-                end = max(end, record.start)  # only the first share waits
+                end = max(end, record.start)  # the work waits only once, before its first part
             end = record.start + record.seconds
         wait("other", 0, last)
         return phases, modules
 
     def _shares(self, record: card_time.Record) -> Iterator[tuple[str, int, dict[str, float]]]:
-        """Yield the phase, the number of the module and the limits of each part of the work."""
+        """Yield the phase, the module number and the limits of each part of the work."""
         for label, limits in record.shares or [(record.label, _limits(record))]:
             phase, number = self.labels.places[label]
             if phase in ("forward", "other") and limits["links"]:
@@ -143,11 +143,11 @@ class Timing:
             yield phase, number, {_LIMITS.get(name, name): each for name, each in limits.items()}
 
     def described(self, cycle: int | None) -> dict[str, Any]:
-        """Return the mean of the steps that repeat, or else of the last steps, as JSON types."""
+        """Return the mean of the repeating steps, or of the last steps, as JSON types."""
         has_steps = bool(self._steps)
         if not has_steps:
             self.step_ended()
-        # The first step also contains what happened before it.
+        # The first step also contains the work before it.
         steps = list(self._steps)[-REPEATS * cycle if cycle else 1 :] or [self._steps[-1]]
         reading = card_time.read()
 
@@ -199,7 +199,7 @@ class Timing:
 
 
 def _limits(record: card_time.Record) -> dict[str, float]:
-    """Return the time of an operator by its limit; the slowest engine limits all engines."""
+    """Return the time of an operator on the slowest engine, on the links, and for its launch."""
     parts = record.parts
     slowest = max(_ENGINES, key=parts.__getitem__)
     return {name: parts[name] for name in (slowest, "links", "launch")}

@@ -9,7 +9,7 @@ from hpu_magic.simulator.card_time import Record
 
 
 def is_transfer(record: Record) -> bool:
-    """Return whether a record is a collective; operators have a namespace."""
+    """Return whether a record is a collective; names of operators contain a namespace."""
     return "::" not in record.name and not record.name.startswith("graph of ")
 
 
@@ -27,7 +27,7 @@ class Spans:
                 self._ends.append(end)
 
     def during(self, start: float, end: float) -> float:
-        """Return how many seconds of an interval belong to these intervals."""
+        """Return how many seconds of the interval from `start` to `end` these intervals cover."""
         total = 0.0
         for each in range(bisect_right(self._ends, start), len(self._starts)):
             if self._starts[each] >= end:

@@ -1,7 +1,7 @@
 """Ends a function that catches the exception that ends a dry run.
 
 A bare ``except:`` also catches `RunEnded`, for example in a loop that skips failed batches. The
-exception is then raised again in a line outside of the ``try`` statement, so that the loop ends and
+exception is then raised again in a line outside the ``try`` statement, so that the loop ends and
 ``finally`` blocks still run.
 """
 
@@ -25,8 +25,8 @@ def raise_outside(error: BaseException, catcher: CodeType | None) -> None:
     """Raise an error when a function, or one of its callers, leaves its `try` statement.
 
     `catcher` is the function's code. If it does not call this function, the error is raised now. If
-    the functions stay in such statements, the error is nevertheless raised after some lines, so
-    that an outer statement catches it.
+    the functions do not leave their ``try`` statements, the error is raised after some lines
+    anyway, so that an outer statement catches it.
     """
     lines = 0
 
@@ -64,7 +64,7 @@ def _callers(frame: FrameType | None) -> Iterator[FrameType]:
 
 @cache
 def _catching_lines(file: str) -> frozenset[int]:
-    """Return a file's lines in ``try`` bodies that catch everything, and in ``finally`` blocks.
+    """Return the lines in ``finally`` blocks, and in ``try`` blocks that catch everything.
 
     The rest of a ``finally`` block must run, so it must not raise the error again.
     """
@@ -87,7 +87,7 @@ def _catches_all(kind: ast.expr | None) -> bool:
 
 
 def _lines(body: Iterable[ast.stmt]) -> set[int]:
-    """Return the lines of statements, without those of the functions that they define."""
+    """Return the lines of statements, without the bodies of functions that they define."""
     lines: set[int] = set()
     for statement in body:
         lines |= _span(statement)

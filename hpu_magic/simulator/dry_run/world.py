@@ -18,7 +18,7 @@ _ranks = 1
 
 
 def install(rank: int) -> None:
-    """Replace PyTorch's process groups with groups that need no other process.
+    """Replace PyTorch's process groups with groups that do not need other processes.
 
     `rank` is the rank of this process if the script starts its ranks.
     """
@@ -40,15 +40,15 @@ def install(rank: int) -> None:
 
 
 def _accept_plans() -> None:
-    """Save sharded checkpoints, although only the shards of rank 0 exist."""
+    """Allow saving sharded checkpoints, although only the shards of rank 0 exist."""
     planner: Any = importlib.import_module("torch.distributed.checkpoint.default_planner")
     result = planner._validate_global_plan.__annotations__.get("return")
-    valid: Any = True if result in (bool, "bool") else []  # the errors, in newer releases
+    valid: Any = True if result in (bool, "bool") else []  # newer releases return a list of errors
     planner._validate_global_plan = lambda *_: valid
 
 
 def _check_stages() -> None:
-    """Make schedules with one stage per rank reject more stages than ranks, which would hang."""
+    """Make pipeline schedules for one stage per rank reject more stages, which would hang."""
     schedules: Any = importlib.import_module("torch.distributed.pipelining.schedules")
     create = schedules.PipelineScheduleSingle.__init__
 
@@ -88,7 +88,7 @@ def ranks() -> int:
 
 
 class _Joined:
-    """The context of processes that have ended."""
+    """A process context whose processes have all ended."""
 
     processes: tuple[Any, ...] = ()
 
@@ -110,7 +110,7 @@ def _spawn(
     *_: Any,
     **__: Any,
 ) -> _Joined | None:
-    """Run one of the processes that the script starts in this process."""
+    """Run, in this process, one of the processes that the script starts."""
     global _ranks
     _ranks = max(_ranks, nprocs)
     fn(rank, *args)
@@ -118,7 +118,7 @@ def _spawn(
 
 
 def _meet(url: str, **_: Any) -> Iterator[tuple[Any, int, int]]:
-    """Yield a store, the rank and the number of ranks, which are in the URL or the environment."""
+    """Yield a store, and the rank and the number of ranks from the URL or the environment."""
     query = dict(parse_qsl(urlparse(url).query))
     try:
         rank = int(query.get("rank") or os.environ["RANK"])

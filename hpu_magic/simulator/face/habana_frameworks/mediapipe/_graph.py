@@ -45,7 +45,7 @@ class Operator:
     Raises
     ------
     ValueError
-        `device` is not one of these.
+        `device` is unknown.
     """
 
     outputs = 1

@@ -43,7 +43,7 @@ def pillow() -> Any:
 
 
 def decoded(source: Any) -> Any:
-    """Return a JPEG file, passed as a path or as bytes, as an RGB image of Pillow.
+    """Return a JPEG file, passed as a path or as bytes, as a Pillow image in RGB.
 
     Raises
     ------

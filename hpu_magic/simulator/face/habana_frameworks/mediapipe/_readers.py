@@ -88,7 +88,7 @@ class ReadImageDatasetFromDir(_SampleReader):
     dir : str, optional
         Folder with a subfolder per class; labels are the indices of the sorted subfolders.
     format : str
-        ``"jpg"`` or ``"JPEG"`` in any case; both read ``.jpg`` and ``.jpeg`` (an assumption).
+        ``"jpg"`` or ``"JPEG"``, case-insensitive; both read ``.jpg`` and ``.jpeg`` (an assumption).
     file_list, class_list, file_classes : sequences of str
         Used instead of `dir`: the paths, the class names, and the class of each path.
     num_slices, slice_index : int

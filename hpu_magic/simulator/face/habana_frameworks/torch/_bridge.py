@@ -109,7 +109,7 @@ def _device_operators() -> list[str]:
 def _is_accelerator() -> bool:
     try:
         chosen = torch.accelerator.current_accelerator()
-    except RuntimeError:  # PyTorch 2.6 raises an error if there is none
+    except RuntimeError:  # PyTorch 2.6 raises an error without an accelerator
         return False
     return chosen is not None and chosen.type == "hpu"
 

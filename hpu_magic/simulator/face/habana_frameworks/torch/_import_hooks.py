@@ -14,7 +14,7 @@ from types import ModuleType
 
 
 def when_imported(name: str, hook: Callable[[], None]) -> None:
-    """Call `hook` as soon as the module has been imported, or now if it already is."""
+    """Call `hook` as soon as the module has been imported, or now if it already has been."""
     if name in sys.modules:
         hook()
         return

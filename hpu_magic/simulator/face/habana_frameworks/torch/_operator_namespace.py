@@ -15,9 +15,8 @@ class _Namespace(torch._ops._OpNamespace):
             if name.startswith("__"):  # Python and PyTorch look up names with double underscores
                 raise
             raise AttributeError(
-                f"The simulated card has no operator torch.ops.hpu.{name}; the page \"The vendor's "
-                'names" of the documentation lists its operators, and explains why others are '
-                "missing."
+                f"The simulated card has no operator torch.ops.hpu.{name}; the documentation page "
+                '"The vendor\'s names" lists its operators and explains why others are missing.'
             ) from missing
 
 

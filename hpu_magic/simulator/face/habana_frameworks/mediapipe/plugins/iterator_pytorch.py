@@ -1,4 +1,4 @@
-"""Iterators over the batches of a pipeline, as PyTorch tensors on its device."""
+"""Iterators that return the batches of a pipeline as PyTorch tensors on its device."""
 
 from __future__ import annotations
 

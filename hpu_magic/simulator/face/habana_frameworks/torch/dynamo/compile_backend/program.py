@@ -153,7 +153,7 @@ def _hints(numbers: Sequence[int | torch.SymInt]) -> list[int] | None:
 
 
 def _lowered_choice(program: Any, node: torch.fx.Node, values: dict[torch.fx.Node, Any]) -> Any:
-    """Return the slot of one of an operator's results, or of one element of a list."""
+    """Return the slot of a result of an operator, or of an element of a list."""
     source, index = node.args
     if not isinstance(source, torch.fx.Node) or not isinstance(index, int) or index < 0:
         raise _BeyondPrograms

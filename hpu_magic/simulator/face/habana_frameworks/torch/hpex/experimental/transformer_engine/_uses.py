@@ -151,7 +151,7 @@ def _first_argument(frame: FrameType) -> object:
 
 
 def _runs(frame: FrameType, function: object) -> bool:
-    """Return whether a frame executes this function, rather than another closure of its code."""
+    """Return whether a frame executes this function, not another closure with the same code."""
     code = getattr(function, "__code__", None)
     if code is not frame.f_code:
         return False
