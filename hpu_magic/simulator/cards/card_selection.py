@@ -15,7 +15,7 @@ class AcquireError(RuntimeError):
 
 @dataclass(frozen=True)
 class _Choice:
-    """The card that a process has chosen, and its index among the cards available to it."""
+    """A card that a process has chosen, with its index among the cards that the process can use."""
 
     index: int
     module: int

@@ -18,7 +18,7 @@ _Root = Callable[[nn.Module, Any, Any], None]
 
 
 class Modules:
-    """The modules that have run, each with a number and a path.
+    """Assigns a number and a path to each module that runs.
 
     A path contains the class of the outermost module and the names of its submodules, such as
     ``GPT.layers.3.mlp``.

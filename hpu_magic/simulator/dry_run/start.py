@@ -43,9 +43,9 @@ class Options:
     cell : dict or None
         Arguments of `cell.run`; None runs a script.
     rank : int
-        The rank of this process. The others are started when they exchange messages.
+        The rank of this process. Other ranks are started when ranks exchange messages.
     connection : int
-        File descriptor of the connection to the command, which delivers messages.
+        File descriptor of the connection to ``hpu-magic dry-run``, which delivers messages.
     """
 
     record: str

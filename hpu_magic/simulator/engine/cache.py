@@ -51,9 +51,9 @@ def temporary_directory() -> Path:
 def entry() -> Path:
     """Return the path of the engine within a cache.
 
-    It consists of a folder, which is named after the engine's key and the system, and a file. The
-    path does not depend on the compiler, so a machine without a compiler can load an engine that
-    was compiled on another machine.
+    The path consists of a folder, which is named after the engine's key and the system, and a file.
+    The path does not depend on the compiler, so a machine without a compiler can load an engine
+    that was compiled on another machine.
     """
     return entry_of(key.here())
 
@@ -118,7 +118,7 @@ def only_builder(library: Path) -> Iterator[Callable[[], None]]:
     Yields a function that must be called regularly during the build, so that other processes keep
     waiting. The lock is released when the process ends. If the file system does not support
     locking, or the builder shows no activity for a long time, the caller builds the library as
-    well. This is safe because `store` allows concurrent builders.
+    well. Several builders at a time are safe, because `store` allows concurrent builders.
     """
     path = library.parent / "lock"
     try:

@@ -1,4 +1,4 @@
-"""The operators of a pipeline, the values that they exchange, and the order in which they run."""
+"""Operators of a pipeline, which form a graph and run in the order of their dependencies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ON_CARD = ("hpu", "legacy", "mixed", "gaudi", "gaudi2", "gaudi3")
 
 
 class Value(NamedTuple):
-    """One output of an operator for a batch, on the host."""
+    """The value of an operator's output for one batch, on the host."""
 
     data: Any  # a tensor in PyTorch's order of dimensions, or a list of encoded images
     interleaved: bool = False  # whether the colors are the last dimension of a batch of images

@@ -60,7 +60,7 @@ def _has_pinning_loaders() -> bool:
 
 def _has_compiled_autograd() -> bool:
     # Inside compiled autograd, Dynamo 2.6 traces the backward graph as user code and mixes two fake
-    # tensor modes. This affects every device and can only be detected by the version number.
+    # tensor modes. The problem affects every device and can only be detected by the version number.
     return torch.__version__ >= (2, 7)
 
 

@@ -1,4 +1,4 @@
-"""Hardware utilization between two points in time, which is NaN for simulated cards."""
+"""Measure the hardware utilization, which is NaN for simulated cards."""
 
 from __future__ import annotations
 

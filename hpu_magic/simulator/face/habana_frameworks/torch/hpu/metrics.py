@@ -23,7 +23,7 @@ class MetricNotFound(Exception):
 
 @dataclass(frozen=True)
 class _Kind:
-    """A metric's events, keyed by engine counter, and a function that computes its statistics."""
+    """The events of a metric, by engine counter, and the function that computes its statistics."""
 
     events: dict[str, EventId]
     statistics: Callable[..., Statistics]

@@ -100,9 +100,9 @@ class PhiloxStates:
     def get_state(self) -> torch.Tensor:
         """Return the seed and the offset as a ByteTensor on the CPU.
 
-        The simulator's Mersenne Twister has no offset after random numbers have been drawn. This
-        method then derives an offset from the generator's state and sets the generator to it, so
-        that the next random numbers are the same as after `set_state`.
+        The simulator's Mersenne Twister has no offset after random numbers have been drawn. In that
+        case, this method derives an offset from the generator's state and sets the generator to the
+        offset, so that the next random numbers are the same as after `set_state`.
         """
         generator = self._generator
         seed, offset = generator.initial_seed() % _WORD, generator.get_offset()

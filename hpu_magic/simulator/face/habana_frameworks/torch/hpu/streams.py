@@ -1,4 +1,4 @@
-"""Streams, which have no effect, because simulated work is complete when a call returns."""
+"""Streams. They have no effect, because simulated work is complete when a call returns."""
 
 from __future__ import annotations
 

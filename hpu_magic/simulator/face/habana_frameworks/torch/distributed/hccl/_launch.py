@@ -19,9 +19,9 @@ def initialize_distributed_hpu(
     """Return the world size and this process's ranks, and select the card of this process.
 
     Under ``mpirun``, this sets ``WORLD_SIZE``, ``RANK`` and ``LOCAL_RANK``, as well as
-    ``MASTER_ADDR`` and ``MASTER_PORT`` if they are not set. It also sets ``ID``, the name of the
-    log folder, to the rank. If there are several processes, it sets ``HLS_MODULE_ID``, unless
-    already set, to the card in ``HABANA_VISIBLE_MODULES`` whose index is the local rank.
+    ``MASTER_ADDR`` and ``MASTER_PORT`` if they are not set. ``ID``, the name of the log folder, is
+    set to the rank. If there are several processes, it sets ``HLS_MODULE_ID``, unless already set,
+    to the card in ``HABANA_VISIBLE_MODULES`` whose index is the local rank.
 
     Returns
     -------

@@ -131,8 +131,8 @@ def _accept_devices_of_barriers() -> None:
 def _draw_by_offsets() -> None:
     """Make DTensor exit its random number context even after an error, which PyTorch does not do.
 
-    This also lets DTensor use a generator passed by the user, which PyTorch expects to have a seed
-    and an offset as its state.
+    DTensor can then also use a generator that the user passes. PyTorch expects the state of such a
+    generator to be a seed and an offset.
     """
     from habana_frameworks.torch.hpu.random import PhiloxStates
 

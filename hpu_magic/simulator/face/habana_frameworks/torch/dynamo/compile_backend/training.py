@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 class Partition:
     """Splits joint graphs with AOTAutograd's default partitioner, and keeps the backward graph.
 
-    It also keeps the names of the forward graph's outputs, because later passes rename nodes.
+    The names of the forward graph's outputs are also kept, because later passes rename nodes.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Sums of rows of an embedding table, in lazy mode."""
+"""Sum rows of an embedding table in lazy mode."""
 
 from habana_frameworks.torch import _hpex_C
 

@@ -50,7 +50,7 @@ def fp8_fused_sdpa(
         Whether to measure the largest magnitude of the probabilities and of the output.
     recompute : bool, optional
         Whether to recompute the probabilities instead of storing them; defaults to
-        ``torch.hpu.recompute_sdp_enabled()``. This is required to return the output in FP8
+        ``torch.hpu.recompute_sdp_enabled()``. Recomputation is required to return the output in FP8
         or to measure it.
 
     Returns

@@ -1,4 +1,4 @@
-"""Windows of visible keys, and attention sinks, for inference."""
+"""Attention windows and attention sinks, which are supported in inference."""
 
 from __future__ import annotations
 

@@ -63,8 +63,8 @@ class GroupOptimizer(torch.optim.Optimizer):
 def move_to_parameters(group: dict[str, Any], *names: str) -> None:
     """Move tensors in a group to the device of its parameters.
 
-    These tensors are on the CPU after a checkpoint is loaded with ``map_location="cpu"``, because
-    PyTorch moves only the tensors in the state of each parameter.
+    Tensors in a group are on the CPU after a checkpoint is loaded with ``map_location="cpu"``,
+    because PyTorch moves only the tensors in the state of each parameter.
     """
     for name in names:
         if name in group:

@@ -32,8 +32,8 @@ def is_current_stream_capturing() -> bool:
 class HPUGraph:
     """A captured sequence of operations, which `replay` executes again on the same tensors.
 
-    Calls in the wrong order raise an error. This includes a call to `capture_end` without a
-    capture, which is ignored on a real card. The constructor raises RuntimeError in eager mode.
+    Calls in the wrong order raise an error. A call to `capture_end` without a capture, which a real
+    card ignores, also raises an error. The constructor raises RuntimeError in eager mode.
     """
 
     _may_be_empty = False

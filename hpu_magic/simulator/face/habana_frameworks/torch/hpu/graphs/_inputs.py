@@ -90,8 +90,8 @@ def _set_attributes(container: Any, names: Sequence[Any], new: Sequence[Any]) ->
 def fixed_copy(obj: Any) -> Any:
     """Return the same structure, with all tensors copied to the device.
 
-    A graph always reads its inputs from the addresses used during the capture. These addresses must
-    belong to copies, because each replay writes new values there.
+    A graph always reads its inputs from the addresses used during the capture. The addresses must
+    belong to copies, because each replay writes new values to them.
     """
     if isinstance(obj, torch.Tensor):
         return _fixed(obj)

@@ -1,7 +1,7 @@
 """Functions that configure the vendor's graph compiler, its caches and its logs.
 
-They do nothing, because the simulator does not use this compiler. Its recipes have static shapes,
-are only stored in host memory, and are never refined.
+The functions do nothing, because the simulator does not use this compiler. Simulated recipes have
+static shapes, are only stored in host memory, and are never refined.
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ import torch
 class const_shape_dataloader:
     """Data loader that pads batches to constant shapes, so that each graph is only compiled once.
 
-    It reads all batches of `dataloader` to determine the largest size of each dimension, and then
-    pads each tensor at the end to these sizes. If the last batch is smaller, it is dropped, because
-    padded samples would change the loss.
+    The constructor reads all batches of `dataloader` to determine the largest size of each
+    dimension. Each tensor is then padded at the end to these sizes. If the last batch is smaller,
+    it is dropped, because padded samples would change the loss.
 
     Parameters
     ----------

@@ -19,8 +19,8 @@ def is_distributed_emulation_enabled() -> bool:
 def distributed_emulation_apply_if_enabled() -> None:
     """Exit unless this process is the emulated rank, which then runs without barriers.
 
-    This has no effect unless ``PT_HPU_EMULATE_DISTRIBUTED_SINGLE_RANK`` is set. Raises KeyError if
-    ``RANK`` is not set.
+    The function has no effect unless ``PT_HPU_EMULATE_DISTRIBUTED_SINGLE_RANK`` is set. Raises
+    KeyError if ``RANK`` is not set.
     """
     emulated = os.environ.get(_SINGLE_RANK)
     if not is_distributed_emulation_enabled() or not emulated:

@@ -25,7 +25,7 @@ _OPERANDS = (_FWD.QUERY, _FWD.KEY, _FWD.VALUE)
 
 
 class _Attention(torch.autograd.Function):
-    """Attention on FP8 operands, and its gradients."""
+    """Attention on FP8 operands, with a backward pass."""
 
     @staticmethod
     @torch.autocast("hpu", enabled=False)

@@ -31,7 +31,7 @@ _GRADIENT = FP8BwdTensors.GRAD_OUTPUT1
 
 @dataclass(frozen=True)
 class _Cast:
-    """An FP8 tensor, and the inverse of its scale."""
+    """An FP8 tensor with the inverse of its scale."""
 
     values: torch.Tensor
     inverse: torch.Tensor

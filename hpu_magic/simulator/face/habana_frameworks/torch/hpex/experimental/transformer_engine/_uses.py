@@ -25,8 +25,8 @@ class Use:
     Attributes
     ----------
     scale, hybrid_scale : torch.Tensor
-        Scales for the forward pass, and for casts to the dtype of the gradients. These are copies,
-        because later steps change the module's scales.
+        Scales for the forward pass, and for casts to the dtype of the gradients. The scales are
+        copies, because later steps change the module's scales.
     step : object
         The outermost region.
     updates : bool
@@ -98,7 +98,7 @@ class Uses:
 
 
 class _Repeats:
-    """Each `Use` of a module in one region, in the order in which backward recomputes them."""
+    """The list of each `Use` of a module in one region, in the order of their recomputation."""
 
     def __init__(self) -> None:
         self.uses: list[Use | None] = []

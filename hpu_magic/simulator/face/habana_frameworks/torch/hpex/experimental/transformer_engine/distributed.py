@@ -13,7 +13,7 @@ import torch.utils.checkpoint
 def activation_checkpointing() -> Iterator[None]:
     """Do nothing: FP8 modules detect when activation checkpointing recomputes a forward pass.
 
-    During recomputation, they use the original scales and do not measure again.
+    During recomputation, the modules use the original scales and do not measure again.
     """
     yield
 
