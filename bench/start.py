@@ -24,7 +24,10 @@ from bench.harness import Figure, seconds
 
 NOTEBOOK = Path("notebooks/quickstart.ipynb")
 OURS = ("hpu_magic[quickstart]", "hpu_magic_engine")
-KINDS = {"install": ("installing quickstart and engine", None), "move": ("to a moving panel", 1.3)}
+KINDS = {
+    "install": ("installing quickstart and engine", None),
+    "move": ("from installation to a moving panel", 1.3),
+}
 
 
 def figures() -> Iterator[Figure]:
