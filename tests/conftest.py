@@ -54,7 +54,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the tests with a golden file for ``--golden``, and those without `once` in lazy mode."""
+    """Keep only tests with golden files for ``--golden``, and skip `once` tests in lazy mode."""
     if config.option.golden:
         items[:] = [item for item in items if "golden" in getattr(item, "fixturenames", ())]
     if "HPU_MAGIC_TEST_LAZY" in os.environ:
@@ -66,7 +66,7 @@ def golden(pytestconfig: pytest.Config) -> Callable[..., None]:
     """Compare the text of a report with ``tests/golden/NAME.txt``.
 
     Times and other varying values are replaced, unless the report has none (``varying=False``).
-    With a `section`, the text is one of several sections of the file.
+    If `section` is set, the text is compared with this section of the file.
     """
 
     def compare(name: str, text: str, *, varying: bool = True, section: str = "") -> None:
@@ -90,7 +90,7 @@ _OF_DEEPSPEED = ("PT_HPU_LAZY_ACC_PAR_MODE", "PT_HPU_ENABLE_REFINE_DYNAMIC_SHAPE
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """Undo settings that earlier tests made by activating the simulator or importing DeepSpeed."""
+    """Undo changes of earlier tests that activated the simulator or imported DeepSpeed."""
     if "HPU_MAGIC_TEST_LAZY" not in os.environ:
         os.environ.pop("PT_HPU_LAZY_MODE", None)
     for name in ("HPU_MAGIC_PYTHON", *_OF_DEEPSPEED):
@@ -110,7 +110,7 @@ SPREAD = (
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Run the tests of a file on one worker, so that they share fixtures; spread the longest."""
+    """Run each file on one worker, so that its tests share fixtures; split the longest files."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByFile(LoadScopeScheduling):
@@ -252,7 +252,7 @@ def forked_python() -> Iterator[ForkedPython]:
 
 @pytest.fixture(scope="session")
 def forked_script(forked_python: ForkedPython) -> Callable[..., str]:
-    """Like `script`, but seconds faster: not for tests of process start, imports and exit."""
+    """Like `script`, but faster; not suitable for tests of process start, imports and exit."""
 
     def run_script(code: str, *, simulated: bool = False, **environment: str) -> str:
         return forked_python(textwrap.dedent(code), _settings(simulated, environment))
@@ -343,7 +343,7 @@ def needs() -> Callable[[str], None]:
 
 @pytest.fixture
 def compile_on_hpu(torch: Any) -> Iterator[Callable[..., Any]]:
-    """`torch.compile` for the device, without compiled code of other tests."""
+    """`torch.compile` for the device, without compiled code from other tests."""
     import torch._dynamo
 
     torch._dynamo.reset()

@@ -1,7 +1,7 @@
 """Scripts in forks of a process that has imported torch, because the import takes seconds.
 
 The device is loaded after the fork by torch's entry point for backends, so that each script has its
-own environment. At its end, a script joins its threads and runs its exit handlers, like a fork of
+own environment. When a script ends, it joins its threads and runs its exit handlers, like a fork of
 `multiprocessing`, but does not tear down modules.
 """
 

@@ -25,7 +25,7 @@ _VARYING = [
 
 
 def normalized(text: str) -> str:
-    """Replace times, rates, processes, paths and versions, which differ between runs."""
+    """Replace times, rates, process IDs, paths and versions, which differ between runs."""
     text = text.replace(sys.prefix, "PREFIX")
     for pattern, replacement in _VARYING:
         text = pattern.sub(replacement, text)
@@ -33,7 +33,7 @@ def normalized(text: str) -> str:
 
 
 def _sections(name: str) -> dict[str, str]:
-    """Return the sections of a golden file by their names; the text before the first has none."""
+    """Return the sections of a golden file by name; the text before the first one has no name."""
     path = _FOLDER / f"{name}.txt"
     first, *parts = _SECTION.split(path.read_text()) if path.exists() else [""]
     return {"": first} | dict(zip(parts[::2], parts[1::2], strict=True))

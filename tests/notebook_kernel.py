@@ -71,7 +71,7 @@ class NotebookKernel:
         return json.loads(answer.printed.splitlines()[-1])
 
     def request(self, topic: str, timeout: float = 20, **content: Any) -> Any:
-        """Send a request of hpu_magic on the control channel and return its reply."""
+        """Send one of hpu_magic's requests on the control channel and return the reply."""
         message = self.client.session.msg(f"hpu_magic_{topic}_request", content)
         self.client.control_channel.send(message)
         reply = self.client.control_channel.get_msg(timeout=timeout)

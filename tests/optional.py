@@ -1,4 +1,4 @@
-"""Marks of tests that need an optional package."""
+"""Marks for tests that need an optional package."""
 
 import importlib.util
 

@@ -215,7 +215,7 @@ def work(worker: Worker, steps: int) -> None:
 
 
 def steps_until(end: float, worker: Worker) -> None:
-    """Run steps; in Python 3.13, a `try` does not cover the jump of a loop, but covers a call."""
+    """Run steps; in Python 3.13, `try` covers a call, but not the jump at the end of a loop."""
     while time.monotonic() < end:
         worker.step()
 

@@ -1,4 +1,4 @@
-"""Code of cells and scripts that defines a fit of a few batches."""
+"""Code for cells and scripts that defines a fit of a few batches."""
 
 from typing import Any
 from xml.etree import ElementTree

@@ -37,7 +37,7 @@ def started(code: str, **options: Any) -> AbstractContextManager[subprocess.Pope
 def completed(
     *command: Any, timeout: float = 120, **options: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end and capture its output."""
+    """Run a command until it exits and capture its output."""
     words = [str(word) for word in command]
     return subprocess.run(words, capture_output=True, text=True, timeout=timeout, **options)
 

@@ -1,4 +1,4 @@
-"""Processes that hpu_magic starts import no module from the working directory."""
+"""Processes that hpu_magic starts do not import modules from the working directory."""
 
 import asyncio
 import os

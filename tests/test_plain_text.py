@@ -1,4 +1,4 @@
-"""Escaping of text from outside in terminals and pages."""
+"""Escaping of untrusted text in terminals and pages."""
 
 import json
 import os

@@ -1,8 +1,8 @@
 """pytest plug-in that imports torchvision from PyPI with any build of the same release of torch.
 
 The wheel's operators need the build of torch on PyPI. Without them, the import fails when it adds
-their fake kernels, so this module declares them. Datasets and transforms of images use none of
-them.
+their fake kernels, so this module declares them. Image datasets and transforms do not use these
+operators.
 """
 
 import torch

@@ -57,7 +57,7 @@ class Lab:
     process: subprocess.Popen[bytes] | None = None
 
     def start(self):
-        """Start the server, again at the same address after `stop` or `kill`."""
+        """Start the server; the address is the same after `stop` or `kill`."""
         with (self.folder / "jupyterlab.log").open("ab") as log:
             self.process = subprocess.Popen(
                 self.command, env=self.environment, stdout=log, stderr=log
@@ -76,13 +76,13 @@ class Lab:
                 self.process.wait(60)
 
     def kill(self):
-        """Kill the server, like a crash."""
+        """Kill the server to simulate a crash."""
         assert self.process is not None
         self.process.kill()
         self.process.wait(60)
 
     def address(self, path, workspace=None):
-        """Return the address that opens ``path`` of the root folder."""
+        """Return the URL that opens ``path`` in the root folder."""
         workspace = workspace or Path(path).stem
         return f"{self.url}/lab/workspaces/{workspace}/tree/{path}?token={self.token}"
 
@@ -93,7 +93,7 @@ class Lab:
         return sessions
 
     def end_kernel(self, kernel):
-        """Shut a kernel down, like another page."""
+        """Shut down a kernel, as another page would."""
         url = f"{self.url}/api/kernels/{kernel}?token={self.token}"
         urllib.request.urlopen(urllib.request.Request(url, method="DELETE")).close()
 
@@ -117,7 +117,7 @@ class Lab:
 
 
 def free_port():
-    """Return a free port that Linux does not assign itself while a server starts."""
+    """Return a free port outside the range from which Linux assigns ports."""
     while True:
         port = random.randrange(10_000, 32_768)
         with socket.socket() as probe, contextlib.suppress(OSError):
@@ -175,7 +175,7 @@ def run_lab(folder, settings=QUIET_LAB, application="jupyterlab", **environment)
 
 
 def pytest_collection_modifyitems(items):
-    """Let tests of pages take longer than others on a busy machine."""
+    """Give browser tests a longer time limit than other tests."""
     for item in items:
         if item.get_closest_marker("browser"):
             item.add_marker(pytest.mark.timeout(900))

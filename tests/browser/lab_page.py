@@ -1,4 +1,4 @@
-"""Actions of a user on a JupyterLab page, and its contents."""
+"""User actions on a JupyterLab page, and functions that read the page."""
 
 import os
 import re
@@ -27,7 +27,7 @@ def wait_until(page: Any, condition: Callable[[], bool], what: str) -> None:
 def open_notebook(
     page: Any, lab: Any, name: str, *cells: str, workspace: str | None = None
 ) -> None:
-    """Open a new notebook, next to other open notebooks of the workspace."""
+    """Open a new notebook, next to other open notebooks in the workspace."""
     notebook = nbformat.v4.new_notebook(
         cells=[nbformat.v4.new_code_cell(source.strip()) for source in cells],
         metadata={
@@ -120,7 +120,7 @@ def keep_screenshot(page: Any, panel: Any, name: str, folder: Path) -> None:
 def offered_by_tab(page: Any, cell: int, typed: str) -> set[str]:
     """Type at the end of a cell, press Tab and return the completions.
 
-    The result excludes words of the cell, which the page adds to the kernel's completions.
+    The result excludes words from the cell, which JupyterLab adds to the kernel's completions.
     """
     editor = page.locator(".jp-Notebook .jp-CodeCell").nth(cell).locator(".cm-content")
     editor.click()
@@ -195,6 +195,6 @@ roots => {
 
 
 def faint_texts(page: Any, selector: str) -> list[str]:
-    """Return the texts below a selector whose contrast is below WCAG's level AA."""
+    """Return the texts inside a selector whose contrast is too low for WCAG level AA."""
     assert page.locator(selector).count() > 0
     return list(page.locator(selector).evaluate_all(_CONTRAST))

@@ -46,7 +46,7 @@ def open_notebook(page, notebook, name, *cells):
 
 @pytest.fixture
 def page(page):
-    """A page whose errors are those of hpu_magic; Notebook itself causes one error."""
+    """A page whose problems do not include the error that Notebook itself causes."""
     yield page
     page.problems[:] = [each for each in page.problems if "reading 'schema'" not in each]
 

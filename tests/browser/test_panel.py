@@ -201,7 +201,7 @@ RATIO = """() => {
 
 
 def shows_text(output):
-    """Return whether an output exists and its text is drawn."""
+    """Return whether an output exists and contains visible text."""
     return output.count() > 0 and output.first.inner_text().strip() != ""
 
 

@@ -1,4 +1,4 @@
-"""The live panel of ``%hpu_serve`` and its card's holder, with a program in place of vLLM."""
+"""The live panel of ``%hpu_serve`` and its card's holder, with a program that replaces vLLM."""
 
 import pytest
 import vllm_program

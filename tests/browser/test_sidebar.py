@@ -46,7 +46,7 @@ def restart_and_run_all(page):
 
 
 def saved_mode(page, lab, name):
-    """Save the notebook and return the mode that its file stores."""
+    """Save the notebook and return the mode that is stored in the file."""
     before = (lab.folder / name).stat().st_mtime_ns
     page.keyboard.press("Control+s")
     wait_until(
@@ -122,7 +122,7 @@ def test_sidebar_recovers_after_the_server_was_killed(page, lab):
 
 
 def keep_upper_part(page, view, last, name, folder):
-    """Take a picture of a view down to the end of its last part."""
+    """Take a screenshot of a view, down to the end of its last part."""
     box, part = page.locator(view).bounding_box(), page.locator(last).bounding_box()
     box["height"] = part["y"] + part["height"] + 8 - box["y"]
     page.screenshot(path=screenshots(folder) / name, clip=box)

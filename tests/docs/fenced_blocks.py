@@ -1,4 +1,4 @@
-"""The fenced code blocks of a page in order, with the comments for tests before them.
+"""The fenced code blocks of a page, in order, with the comments that precede them.
 
 CONTRIBUTING.md lists the comments. ``<!-- environment: NAME=VALUE ... -->`` anywhere on a page sets
 environment variables of its process.

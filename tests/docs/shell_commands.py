@@ -37,7 +37,7 @@ def problems_of(code: str) -> list[str]:
 
 
 def _commands(code: str) -> Iterator[list[str]]:
-    """Split a block into words of commands; lines of a console without ``$`` are output."""
+    """Split a block into commands and their words; console lines without ``$`` are output."""
     lines = code.replace("\\\n", " ").splitlines()
     if any(line.startswith("$ ") for line in lines):
         lines = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
@@ -77,7 +77,7 @@ def _problem(command: list[str]) -> str:
 
 
 def _known_variables() -> set[str]:
-    """Return the variables in files of the package and of the tests' settings."""
+    """Return the names of all environment variables in the package and in `tests/conftest.py`."""
     files = [PROJECT / "tests" / "conftest.py"]
     for pattern in ("*.py", "*.tsv", "*.pth", "*.cpp"):
         files += (PROJECT / "hpu_magic").rglob(pattern)

@@ -1,4 +1,4 @@
-"""The code of the site's pages and of the README runs and has the shown output."""
+"""The code on the site's pages and in the README runs and prints the output shown there."""
 
 import configparser
 import json

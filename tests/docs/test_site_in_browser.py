@@ -1,4 +1,4 @@
-"""The built site in Chromium, from files; `make check-docs`."""
+"""The built site in Chromium, opened from files by `make check-docs`."""
 
 import functools
 import http.server

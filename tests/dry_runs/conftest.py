@@ -1,4 +1,4 @@
-"""A fixture that runs code dry."""
+"""A fixture that runs code in a dry run."""
 
 import textwrap
 
@@ -10,7 +10,7 @@ from hpu_magic.dry_runs.run import dry_run
 
 @pytest.fixture
 def dry(tmp_path):
-    """Run code dry, and return the result and the script's output."""
+    """Run code in a dry run, and return the result and the script's output."""
 
     def run(code, *arguments, **options):
         script = tmp_path / "train.py"

@@ -52,7 +52,7 @@ def test_error_shows_the_line_of_the_cell(succeeds):
 
 
 class _Watched:
-    """A standard output that creates a file when it receives a word."""
+    """A replacement for stdout that creates a file when a certain word is written."""
 
     def __init__(self, word, file):
         self.text, self._word, self._file = "", word, file

@@ -67,7 +67,7 @@ for batch in DataLoader(Text(), batch_size=4):
 
 @pytest.fixture(scope="module")
 def timed(tmp_path_factory):
-    """Run code dry and return the result; equal runs are not repeated."""
+    """Run code in a dry run and return the result; identical runs are cached."""
     results = {}
 
     def run(code, environment=(), **options):
@@ -85,7 +85,7 @@ def timed(tmp_path_factory):
 
 
 def parts(time):
-    """Return the seconds of each module by path."""
+    """Return the time of each module in seconds, by path."""
     return {path: module.seconds for path, module in time.modules.walk()}
 
 

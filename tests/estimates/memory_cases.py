@@ -257,7 +257,7 @@ class Convolved1d(nn.Module):
 
 
 class Autoencoder(nn.Module):
-    """Variational autoencoder, whose activations contain random numbers."""
+    """A variational autoencoder, whose activations contain random numbers."""
 
     def __init__(self):
         super().__init__()

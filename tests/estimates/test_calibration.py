@@ -158,7 +158,7 @@ def test_measurements_have_the_bands_of_their_estimates(kind, wanted, band):
 
 
 def named(jobs, families):
-    """Return jobs as if their measurements were of models of other families."""
+    """Return copies of jobs, with measurements that belong to other model families."""
     return [
         replace(job, measurement=Other({**job.measurement.row, "model": family}, PRODUCTS))
         for job, family in zip(jobs, families, strict=True)

@@ -1,4 +1,4 @@
-"""Measured training jobs as programs in dry runs."""
+"""Dry runs of programs that repeat measured training jobs."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""Prices of collectives on the simulated card's clock."""
+"""The time of collectives on the simulated card's clock."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Estimates with DeepSpeed's configuration; tests on two cards compare them with measurements."""
+"""Estimates with a DeepSpeed configuration; tests on two cards compare them with measurements."""
 
 import json
 from importlib import import_module

@@ -55,7 +55,7 @@ def test_inputs_can_be_in_records(read, inputs):
 
 
 class Seeing(nn.Module):
-    """A model of images or texts, which also has labels."""
+    """A model for images or texts that also accepts labels."""
 
     def __init__(self):
         super().__init__()

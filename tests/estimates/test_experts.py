@@ -86,7 +86,7 @@ def count(weights):
 
 
 def multiplications(program):
-    """Return the multiplications and additions of all products with weights."""
+    """Return the number of multiplications and additions in all products with weights."""
     matrix = (each for each in program.operations if work_of(each).kind is Kind.MATRIX)
     products = (each for each in matrix if name_of(each.operator) != "bmm")
     return sum(product.flops for each in products for product in work_of(each).products)

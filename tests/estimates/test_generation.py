@@ -1,4 +1,4 @@
-"""Estimates of generation: time, memory, largest batch, and errors."""
+"""Estimates of text generation: time, memory, largest batch, and errors."""
 
 import pickle
 from dataclasses import replace

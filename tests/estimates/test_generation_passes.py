@@ -44,13 +44,13 @@ def model_of(config, device="meta"):
 
 
 def held(cache):
-    """Return the bytes of a cache's storages on the card."""
+    """Return the size of a cache's storages on the card, in bytes."""
     storages = {each.untyped_storage().data_ptr(): each for each in tensors_of(cache)}
     return sum(each.untyped_storage().nbytes() for each in storages.values())
 
 
 def cache_bytes(traced):
-    """Return the bytes of the cache after a traced pass."""
+    """Return the size of the cache after a traced pass, in bytes."""
     return sum(traced.program.storages[index].bytes for index in traced.after)
 
 

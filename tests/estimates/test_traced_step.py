@@ -1,4 +1,4 @@
-"""Estimates from one trace, and estimates of single collectives."""
+"""Several estimates from one trace, and estimates of single collectives."""
 
 import pytest
 import torch

@@ -12,7 +12,7 @@ EXAMPLES = PROJECT / "docs" / "examples"
 
 
 def environment(folder: Path, programs: Mapping[str, str] = {}) -> dict[str, str]:
-    """Return environment variables with hpu_magic's plug-in and command.
+    """Return environment variables that make hpu_magic's plug-in and command available.
 
     `programs` maps the names of replaced programs to their Python code; all files are written to
     `folder`.

@@ -1,4 +1,4 @@
-"""The workflow of docs/examples: its expressions, and its commands in a repository."""
+"""The workflow in docs/examples: its expressions, and its commands, run in a repository."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""The JupyterHub configuration of docs/examples: cards are assigned, freed and shown."""
+"""The JupyterHub configuration in docs/examples: cards are assigned, freed and shown."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ input()
 
 
 class Processes:
-    """Replacement for LocalProcessSpawner that starts no process."""
+    """Replacement for LocalProcessSpawner that does not start a process."""
 
     def __init__(self, user):
         self.user = types.SimpleNamespace(name=user)
@@ -170,7 +170,7 @@ TOKEN = "0123456789abcdef0123456789abcdef"
 
 
 class Hub:
-    """A running JupyterHub, controlled by its REST API."""
+    """A running JupyterHub, controlled through its REST API."""
 
     def __init__(self, port):
         self._address = f"http://127.0.0.1:{port}"

@@ -1,4 +1,4 @@
-"""The SLURM script of docs/examples, with replacements for SLURM's commands."""
+"""The SLURM script in docs/examples, with replacements for SLURM's commands."""
 
 import os
 import shutil

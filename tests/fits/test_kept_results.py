@@ -1,4 +1,4 @@
-"""`-o NAME` stores the result of a fit, also after an error."""
+"""`-o NAME` stores the result of a fit, even after an error."""
 
 import os
 import signal

@@ -79,7 +79,7 @@ class Console:
             self.written += piece.decode(errors="replace")
 
     def close(self) -> None:
-        """Hang up, like a terminal window that closes."""
+        """Hang up, as if the terminal window were closed."""
         os.close(self._terminal)  # otherwise the process may wait for a reader
         with contextlib.suppress(ProcessLookupError):  # it may have ended
             os.killpg(self._process.pid, signal.SIGHUP)

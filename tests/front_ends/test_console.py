@@ -19,7 +19,7 @@ def console():
 
 @pytest.fixture(scope="module")
 def shown(console):
-    """Output of each cell of the walk."""
+    """The output of each cell in `walk`."""
     return {cell: console.run(cell) for cell in ["epochs = 2", *walk.CELLS]}
 
 

@@ -17,7 +17,7 @@ WIDGETS = re.compile("widget-(view|state)")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with a notebook of the cells of `walk`."""
+    """A folder with a notebook that contains the cells of `walk`."""
     folder = tmp_path_factory.mktemp("executed")
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     notebook = nbformat.v4.new_notebook(metadata={"kernelspec": kernel})
@@ -137,7 +137,7 @@ def test_html_page_contains_no_widgets(page):
 
 
 def pictures(cell):
-    """Return the SVG images of a cell, inline or encoded in an address."""
+    """Return the SVG images of a cell, which are inline or encoded in a URL."""
     inline = [str(found) for found in cell.select("svg:not(svg svg)")]
     addresses = [found["src"] for found in cell.select("img[src^='data:image/svg+xml;base64,']")]
     held = [b64decode(address.partition(",")[2]).decode() for address in addresses]

@@ -9,7 +9,7 @@ import hpu_magic
 
 @pytest.fixture
 def made(tmp_path, request, golden):
-    """An empty machine with one simulated card; the texts of its findings are compared at the end.
+    """An empty machine with one simulated card; after the test, findings are compared with a file.
 
     The golden files are ``findings_of_...``, with a section per test.
     """

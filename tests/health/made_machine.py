@@ -12,7 +12,7 @@ GIB = 1 << 30
 
 
 class MadeMachine:
-    """The parts of `machine`, the input of the checks."""
+    """The parts of `machine`, which is the input of the doctor's checks."""
 
     def __init__(self, folder: Path) -> None:
         self.root, self.home = folder / "root", folder / "home" / "ada"

@@ -1,4 +1,4 @@
-"""Pipelines of diffusers on the device, compared with the CPU's images from the same seed."""
+"""Pipelines of diffusers: images from the device and from the CPU are equal for the same seed."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The table of features: complete and proven."""
+"""The table of features is complete, and each feature has a test."""
 
 from collections import Counter
 

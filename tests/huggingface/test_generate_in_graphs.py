@@ -53,7 +53,7 @@ def warned(function):
 
 @pytest.fixture
 def answer(lazy_process):
-    """A function that runs code after `PAIR` in lazy mode and decodes the JSON in its last line."""
+    """A function that runs code after `PAIR` in lazy mode and decodes its last line as JSON."""
     return lambda code: json.loads(lazy_process(PAIR + code)[-1])
 
 

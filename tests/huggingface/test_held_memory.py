@@ -9,7 +9,7 @@ from tiny_models import MODELS, llama, t5, tokens
 
 
 def paths(text):
-    """Return the names and paths of memory holders, in their order."""
+    """Return the names and paths of memory holders, in order."""
     held = text.replace("\N{NO-BREAK SPACE}", " ").partition("Held by variables\n")[2]
     return [line.split()[0] for line in held.splitlines()[1:]]
 

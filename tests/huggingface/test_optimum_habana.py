@@ -1,7 +1,7 @@
-"""Fits with optimum-habana, compared with transformers on the CPU from the same seed.
+"""Fits with optimum-habana, compared with transformers on the CPU with the same seed.
 
-It needs older releases of the libraries, so each program runs in a separate environment, once in
-each mode and once on the CPU without optimum-habana.
+optimum-habana needs older releases of the libraries, so each program runs in a separate
+environment, once in each mode and once on the CPU without optimum-habana.
 """
 
 import pytest

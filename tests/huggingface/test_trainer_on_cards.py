@@ -1,4 +1,4 @@
-"""transformers' `Trainer` on two cards, compared with one process that has the same batches."""
+"""transformers' `Trainer` on two cards, compared with one process that reads the same batches."""
 
 import functools
 import json

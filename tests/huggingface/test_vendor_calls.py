@@ -1,4 +1,4 @@
-"""Functions of the vendor accept the calls of Hugging Face's libraries.
+"""The vendor's functions accept the calls that Hugging Face's libraries make.
 
 The programs can use `torch`, `htorch` (``habana_frameworks.torch``), `lazy`, and `same`, which
 compares a device tensor with a CPU tensor.

@@ -15,7 +15,7 @@ BATCH, ROWS = 8, 16  # of a step and of an evaluation, on all cards
 
 
 def first_tokens(ids: torch.Tensor, row: int) -> torch.Tensor:
-    """Return the tokens as labels; the last tokens, whose number differs, have none."""
+    """Return the first tokens as labels; their number depends on the row."""
     return ids.where(torch.arange(len(ids)) < 2 + row % 7, -100)
 
 

@@ -97,7 +97,7 @@ def net(lightning, torch):
 
 @pytest.fixture
 def silent(net, torch):
-    """A model without ``log``, which reads the loss and which Dynamo cannot compile."""
+    """A model that does not call ``log``, which reads the loss and which Dynamo cannot compile."""
 
     class Silent(net):
         def loss(self, batch, kind):

@@ -21,7 +21,7 @@ EPOCHS = 5  # of 4 steps
 
 
 class Recorded(Net):
-    """A model that keeps the losses of its steps."""
+    """A model that stores the loss of each step."""
 
     def __init__(self):
         super().__init__()
@@ -43,7 +43,7 @@ def losses_of(strategy: Any, precision: str, **options) -> list[float]:
 
 
 def stages(precision: str, tolerance: float, numbers: list[int]) -> list[list[float]]:
-    """Train with ZeRO stages and with replicas; return the losses of the replicas and the last."""
+    """Train with replicas and ZeRO stages; return the losses of the replicas and the last stage."""
     clip = {"gradient_clip_val": 0.5}
     expected = losses_of("hpu_parallel", precision, **clip)
     found = []
@@ -107,7 +107,7 @@ def checkpoints(stage: int, folder: str) -> tuple[list[str], str]:
 
 
 def error_on_full_disk(save: Callable[[str], None], folder: str) -> str:
-    """Return the error of saving a checkpoint if files cannot become larger than 1000 bytes."""
+    """Return the error of saving a checkpoint when files are limited to 1000 bytes."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
     try:

@@ -44,7 +44,7 @@ class Net(Steps, lightning.LightningModule):
 
 
 class Silent(Net):
-    """A model without ``log``, which Dynamo cannot compile."""
+    """A model that does not call ``log``, which Dynamo cannot compile."""
 
     def loss(self, batch, kind: str):
         return nn.functional.cross_entropy(self(batch[0]), batch[1])

@@ -1,4 +1,4 @@
-"""Checkpoints between the card and machines without a card, and resumed fits."""
+"""Checkpoints that move between the card and machines without one, and resumed fits."""
 
 import copy
 import dataclasses

@@ -9,7 +9,7 @@ from steps import QUIET
 
 @pytest.fixture
 def folders(tmp_path):
-    """Arguments with a folder of six images for training and one of four for validation."""
+    """Arguments that name a folder of six images for training and one of four for validation."""
     return {
         "train_dir": str(write_folder(tmp_path / "train", 3)),
         "val_dir": str(write_folder(tmp_path / "val", 2)),

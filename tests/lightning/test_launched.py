@@ -1,4 +1,4 @@
-"""Scripts that Lightning starts once per card, and the common end of their processes."""
+"""Scripts that Lightning starts once per card, and whose processes end together."""
 
 import os
 import re
@@ -284,7 +284,7 @@ def test_ranks_can_continue_after_the_first_rank_succeeded(tmp_path):
 
 
 def test_rank_ends_with_the_first_rank_that_has_forked(tmp_path):
-    """The fork must not be mistaken for rank 0."""
+    """Other ranks must not mistake a fork of rank 0 for rank 0."""
     parent = "os.fork(); wait_here()"
     process = watched(tmp_path, ["wait_here()"], parent)
     pid = int(process.stdout.readline())

@@ -1,4 +1,4 @@
-"""Errors of arguments that hpu does not support, each in one sentence."""
+"""One-sentence errors for arguments that hpu does not support."""
 
 import os
 from typing import Any

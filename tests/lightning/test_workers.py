@@ -45,7 +45,7 @@ def notebook():
 
 
 def value_on_all(notebook, run, expression):
-    """Run a cell on all ranks, and return the value that an expression has on all of them."""
+    """Run a cell on all ranks, and return an expression's value, which all ranks must agree on."""
     output = notebook.run(f"%%hpu_workers\n{run}")
     assert not output.error, output.error
     (shown,) = notebook.run(f"%%hpu_workers\nprint({expression})").texts

@@ -269,7 +269,7 @@ def is_run_as_cell(shell, chosen, name):
 
 
 def no_workers(count, profile=None):
-    """Replacement for the start of workers, which random lines must not do."""
+    """Replacement for the function that starts workers, which random lines must not call."""
     raise HPUError(f"No {count} workers by {profile}.")
 
 

@@ -1,4 +1,4 @@
-"""Complete lists of completions within a command, in notebooks and in a terminal."""
+"""The complete lists of completions for command lines, in notebooks and in a terminal."""
 
 import pytest
 from IPython.core.completer import provisionalcompleter

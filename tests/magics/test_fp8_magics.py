@@ -1,4 +1,4 @@
-"""Measure in one process, quantize in another, and errors of both."""
+"""Measure in one process and quantize in another, and check the errors of both commands."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Real cards, read by the real binding from a test library for HLML."""
+"""Real cards, read through the real binding from a test library that replaces HLML."""
 
 import json
 import os

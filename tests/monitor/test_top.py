@@ -112,7 +112,7 @@ def test_invalid_interval_is_rejected_with_a_fix():
 
 
 class Terminal:
-    """The command in a new terminal with a given width."""
+    """The command in a new terminal with a specified width."""
 
     def __init__(self, columns, *arguments, code=RUN):
         self.pid, self.descriptor = pty.fork()
@@ -172,7 +172,7 @@ def terminal():
 
 @pytest.fixture
 def kernel(tmp_path):
-    """A session that holds a card, of a notebook with a long name."""
+    """The session of a notebook with a long name that holds a card."""
     code = """
         from hpu_magic import sessions
         from hpu_magic.simulator import cards

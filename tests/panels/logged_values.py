@@ -1,4 +1,4 @@
-"""Values of curves, logged like by the callback of a fit."""
+"""Curve values, logged in the same way as by the callback of a fit."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Metrics logged by a fit: charts, values and read costs."""
+"""Metrics logged by a fit: charts, values, and the number of values that are read."""
 
 import math
 import re

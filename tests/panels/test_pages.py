@@ -62,7 +62,7 @@ class Page:
         return self.client.control_channel.get_msg(timeout=100)
 
     def _is_subscribed(self):
-        """Return whether published messages arrive; earlier messages are lost."""
+        """Return whether published messages arrive; earlier messages are discarded."""
         request_id = self._control_reply("kernel_info_request")["parent_header"]["msg_id"]
         with contextlib.suppress(queue.Empty):
             while message := self.client.get_iopub_msg(timeout=1):
@@ -74,7 +74,7 @@ class Page:
         return False
 
     def next_message(self, wanted):
-        """Return the next published message that fulfills a condition."""
+        """Return the next published message that meets a condition."""
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             message = self.client.get_iopub_msg(timeout=60)
@@ -99,7 +99,7 @@ class Page:
         return self.send("execute_request", code=code, silent=False)
 
     def next_output(self, cell):
-        """Return the next output of a cell; the cells of other tests may still end."""
+        """Return the next output of a cell, ignoring messages from other cells."""
 
         def wanted(message):
             return displayed(message) and message["parent_header"].get("msg_id") == cell

@@ -1,4 +1,4 @@
-"""Panels: charts, pictures, saved outputs and limits of their size."""
+"""Panels: charts, pictures, saved outputs and size limits."""
 
 import itertools
 import json

@@ -150,6 +150,6 @@ def result_of(notebook):
 
 
 def printed(notebook, values):
-    """Return what all ranks print."""
+    """Print values on all ranks, and return the output, which must be the same on all of them."""
     (shown,) = notebook.run(f"%%hpu_workers\nprint({values})").texts
     return shown.removeprefix("ranks 0 and 1\n  ").rstrip()

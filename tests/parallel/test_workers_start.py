@@ -1,4 +1,4 @@
-"""The start of workers on a machine that is slow, and workers that end at once."""
+"""Starting workers on a slow machine, and workers that exit immediately."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Reports of the benchmarks, as far as they do not depend on a quiet machine."""
+"""The parts of benchmark reports that do not depend on a quiet machine."""
 
 import ast
 import json

@@ -1,4 +1,4 @@
-"""%%hpu_autocast, %hpu_autocast on|off and hpu_magic.autocast."""
+"""The commands %%hpu_autocast and %hpu_autocast on|off, and hpu_magic.autocast."""
 
 import threading
 

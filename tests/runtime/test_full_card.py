@@ -5,7 +5,7 @@ import pytest
 
 @pytest.fixture
 def ended(forked_script, tmp_path):
-    """Run cells on a small card and return what they printed, errors included."""
+    """Run cells on a small card and return their output, including errors."""
 
     def run_cells(*cells, **environment):
         return forked_script(

@@ -14,7 +14,7 @@ from hpu_magic.runtime.measure.ledger import Ledger
 
 @pytest.fixture
 def on(run, shell, torch):
-    """Switch the ledger on, with a tensor x on the device, and return `run`."""
+    """Turn on the ledger, with a tensor `x` on the device, and return `run`."""
     shell.user_ns["x"] = torch.ones(256, 4, device="hpu")
     run("%hpu_ledger on")
     return run

@@ -1,4 +1,4 @@
-"""CUDA code is ported in any spelling: parentheses, continuation lines, strings, arguments."""
+"""CUDA code is ported in any form: parentheses, continuation lines, strings, arguments."""
 
 import ast
 

@@ -1,4 +1,4 @@
-"""Remembered settings of notebooks: their number is bounded, and the environment may override."""
+"""Remembered settings of notebooks: a limited number, which the environment may override."""
 
 import os
 from pathlib import Path

@@ -32,7 +32,7 @@ def step(batch):
 
 @pytest.fixture
 def x(shell, torch):
-    """A matrix on the device, also in the notebook."""
+    """A matrix on the device, which is also a variable in the notebook."""
     shell.user_ns["x"] = torch.ones(128, 128, device="hpu")
     return shell.user_ns["x"]
 

@@ -1,4 +1,4 @@
-"""A Jupyter server in a child process, below a base URL, with three simulated cards."""
+"""A Jupyter server in a child process, with a base URL and three simulated cards."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Starts a Jupyter server, and first prints its routes of hpu_magic."""
+"""Prints hpu_magic's routes, then starts a Jupyter server."""
 
 import json
 import sys

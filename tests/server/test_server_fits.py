@@ -1,4 +1,4 @@
-"""Fits of kernels with cards: access for all users with cards, stop for users with kernels."""
+"""Fits of kernels that hold cards: who may see them, and who may stop them."""
 
 import asyncio
 import json

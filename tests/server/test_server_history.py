@@ -181,7 +181,7 @@ class Reader:
 
 
 async def join_nothing(record):
-    """Join for a server without kernels."""
+    """Add no kernels to a sample, as on a server without kernels."""
 
 
 def unattended(interval, reader, count):

@@ -23,7 +23,7 @@ LOG = logging.getLogger("test")
 
 
 async def join_nothing(record):
-    """Join for a server without kernels."""
+    """Add no kernels to a sample, as on a server without kernels."""
 
 
 def record(time, **cards):
@@ -42,7 +42,7 @@ def record(time, **cards):
 
 @pytest.fixture
 def real_cards(hlml_cards, tmp_path, monkeypatch):
-    """Provide two cards of the test library, and return the folder for its orders."""
+    """Provide two cards of the test library; return the folder of the files that control it."""
     monkeypatch.setenv("PYTHONPATH", hlml_cards["PYTHONPATH"])
     monkeypatch.setenv("HLML_TEST_CARDS", "2")
     monkeypatch.setenv("HLML_TEST_HANG", str(tmp_path / "hang"))

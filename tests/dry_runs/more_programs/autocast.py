@@ -1,4 +1,4 @@
-"""Training in bfloat16 by autocast, evaluated after each epoch."""
+"""Training in bfloat16 with autocast, and an evaluation after each epoch."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""An exponential moving average of the weights, and a saved and loaded checkpoint."""
+"""An exponential moving average of the weights, and a checkpoint that is saved and loaded."""
 
 import copy
 import io

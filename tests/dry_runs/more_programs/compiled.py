@@ -1,4 +1,4 @@
-"""A compiled model, compiled again for another batch size."""
+"""A compiled model that is recompiled for another batch size."""
 
 import torch
 from torch import nn

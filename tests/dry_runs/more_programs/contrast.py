@@ -1,4 +1,4 @@
-"""CLIP: images and texts, compared with each other."""
+"""Training of CLIP, which compares images with texts."""
 
 import torch
 from transformers import CLIPConfig, CLIPModel, CLIPTextConfig, CLIPVisionConfig

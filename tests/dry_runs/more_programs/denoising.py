@@ -1,4 +1,4 @@
-"""Training of a diffusion model, and images drawn with it."""
+"""Training of a diffusion model, and images that it generates."""
 
 import torch
 from diffusers import DDPMScheduler, UNet2DModel

@@ -1,4 +1,4 @@
-"""Lightning's demonstration of a transformer, trained with Fabric."""
+"""Lightning's demo transformer, trained with Fabric."""
 
 import torch
 from lightning.fabric import Fabric

@@ -1,4 +1,4 @@
-"""A loop that accelerate prepares, with accumulated gradients and gathered metrics."""
+"""A training loop with accelerate, accumulated gradients and gathered metrics."""
 
 import torch
 from accelerate import Accelerator

@@ -1,4 +1,4 @@
-"""Fine-tuning of BERT with the Trainer of transformers."""
+"""Fine-tuning of BERT with transformers' `Trainer`."""
 
 import tempfile
 

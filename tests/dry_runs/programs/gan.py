@@ -1,4 +1,4 @@
-"""Two networks with an optimizer each."""
+"""Two networks, each with its own optimizer."""
 
 import torch
 from torch import nn

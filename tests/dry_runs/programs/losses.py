@@ -1,4 +1,4 @@
-"""Losses, bags of embeddings and gradients of windows: some CPU kernels return larger storages."""
+"""Losses, embedding bags and gradients of windows; some CPU kernels return larger storages."""
 
 import torch
 from torch.nn import functional

@@ -1,4 +1,4 @@
-"""A recurrent network on packed sequences, with the sizes read from host data."""
+"""A recurrent network on packed sequences, whose sizes are read from host data."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Training of experts that the ranks share, with a router that selects them equally often."""
+"""Training of experts that are distributed across ranks, all selected equally often."""
 
 import habana_frameworks.torch  # noqa: F401
 import torch

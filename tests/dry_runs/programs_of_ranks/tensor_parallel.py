@@ -1,4 +1,4 @@
-"""Tensor parallelism with sequences that are also sharded, and products of DTensors."""
+"""Tensor parallelism with sharded sequences, and products of DTensors."""
 
 import torch
 import torch.distributed as dist
@@ -14,7 +14,7 @@ from torch.distributed.tensor.parallel import (
 
 
 class Block(nn.Module):
-    """A block of a transformer without attention."""
+    """A transformer block without attention."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Data-parallel training with different numbers of batches on the ranks, and a short last batch."""
+"""Data-parallel training with a different number of batches per rank, and a short last batch."""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""Models that `adapt_transformers_to_gaudi` changes; on the CPU, those of transformers."""
+"""Models that `adapt_transformers_to_gaudi` changes, or transformers' own models on the CPU."""
 
 import tempfile
 from functools import partial

@@ -1,4 +1,4 @@
-"""Tokens of a tiny Llama: optimum-habana's on the device, transformers' on the CPU."""
+"""Text generation with a tiny Llama: optimum-habana on the device, or transformers on the CPU."""
 
 from functools import partial
 from typing import Any

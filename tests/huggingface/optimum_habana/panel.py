@@ -1,4 +1,4 @@
-"""Fits of `GaudiTrainer` with a panel: by `hpu_magic.fit`, and observed like in `%%hpu_fit`."""
+"""Fits of `GaudiTrainer` with a panel, started by `hpu_magic.fit` or observed as in `%%hpu_fit`."""
 
 import tempfile
 from typing import Any

@@ -23,7 +23,7 @@ def report(cases: Mapping[str, Callable[[], Any]], shown: bool = True):
 
 
 def count_replays() -> Callable[[], int]:
-    """Start to count replays of HPU Graphs; return a function that returns their number."""
+    """Start counting replays of HPU Graphs; return a function that returns the count."""
     from habana_frameworks.torch.hpu import HPUGraph
 
     replay, count = HPUGraph.replay, 0

@@ -1,4 +1,4 @@
-"""A fit on two cards, started like with gaudi_spawn.py, or on one CPU with the same batches."""
+"""A fit on two cards, started as by gaudi_spawn.py, or on the CPU with the same batches."""
 
 import json
 import os

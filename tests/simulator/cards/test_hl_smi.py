@@ -66,7 +66,7 @@ def test_table_has_the_vendors_format(query, held):
 
 
 def test_driver_version_is_at_the_position_that_libraries_read(query):
-    """In the third line, between the colon and a hyphen, before the closing bar."""
+    """The version is in the third line, between the colon and a hyphen."""
     assert query().split("\n")[2].replace(" ", "").split(":")[1] == "1.24.1-simulator|"
 
 
@@ -172,7 +172,7 @@ def test_simulated_processes_and_their_children_find_it(forked_script):
 
 
 def test_linked_program_needs_no_path_variables(query, tmp_path):
-    """For programs that clear the environment."""
+    """Some programs start `hl-smi` with an empty environment."""
     (tmp_path / "hl-smi").symlink_to(PROGRAM)
     done = subprocess.run(
         f"{tmp_path}/hl-smi", shell=True, env={}, capture_output=True, text=True, cwd=tmp_path

@@ -19,7 +19,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as ano
 
 @pytest.fixture(autouse=True)
 def open_to_all(tmp_path, monkeypatch):
-    """Two folders like /dev/shm and /tmp, and one that only the user can write."""
+    """Two folders like /dev/shm and /tmp, and one to which only the user can write."""
     monkeypatch.delenv("HPU_MAGIC_CARDS_DIR", raising=False)
     monkeypatch.setenv("HPU_MAGIC_CARDS", "1")
     folders = []

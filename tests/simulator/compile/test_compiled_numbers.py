@@ -28,7 +28,7 @@ OPERATIONS = {
 
 
 def all_of(functions):
-    """Return one function that calls all, since each compiled graph takes seconds."""
+    """Return one function that calls all functions, because each compiled graph takes seconds."""
     return lambda x, n: {name: function(x, n) for name, function in functions.items()}
 
 

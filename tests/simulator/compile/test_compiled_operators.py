@@ -1,7 +1,7 @@
 """All operators of PyTorch's test database match eager mode when compiled, forward and backward.
 
-`make compiled-operators` runs all of them, the test suite every twentieth. The database is sorted
-by kind, so this sample contains all kinds.
+`make compiled-operators` runs all of them, and the test suite runs every twentieth. The database is
+sorted by kind, so this sample contains all kinds.
 """
 
 import os
@@ -97,7 +97,7 @@ def layouts(outcome):
 def layouts_of_pytorch(function, samples, dynamic):
     """Return the layouts of PyTorch's compiler on the CPU, for real and fake tensors.
 
-    They belong to the last sample. In a few cases, both differ from eager mode.
+    The layouts are those of the last sample. In a few cases, both differ from eager mode.
     """
     torch._dynamo.reset()
     traced = torch.compile(function, backend="aot_eager", dynamic=dynamic)

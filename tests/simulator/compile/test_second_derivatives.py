@@ -14,7 +14,7 @@ def _saving_only_results(x, w):
 
 
 def _writing_a_buffer(torch, compute):
-    """Return a module that writes a buffer, which keeps AOTAutograd's own node."""
+    """Return a module that writes to a buffer, so that AOTAutograd's own node is kept."""
 
     class Counting(torch.nn.Module):
         def __init__(self):
@@ -41,7 +41,7 @@ def function(request, torch):
 
 @pytest.fixture
 def compiled(request, torch, compile_on_hpu, function):
-    """The compiled function, with one earlier call if its sizes change."""
+    """The compiled function; for changing sizes, it has been called once with another size."""
     changes = "sizes that change" in request.node.callspec.id
     run = compile_on_hpu(function, dynamic=True if changes else None)
     if changes:

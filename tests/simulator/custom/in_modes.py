@@ -11,7 +11,7 @@ Results = torch.Tensor | tuple[torch.Tensor, ...]
 
 
 def run(operator: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-    """Call an operator and execute it, in lazy mode too."""
+    """Call an operator and wait until it is executed, also in lazy mode."""
     results = operator(*arguments, **keywords)
     htcore.mark_step()
     return results

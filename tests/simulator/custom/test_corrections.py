@@ -1,4 +1,4 @@
-"""Operations that a card computes, but CPU kernels reject or compute wrongly."""
+"""Operations that a card supports, but that CPU kernels reject or compute incorrectly."""
 
 import pytest
 import torch

@@ -1,6 +1,6 @@
 """FP8 attention, compared with float64 and the vendor's order of casts.
 
-Tolerances: bfloat16 results 2e-2, FP8 results one more step of an eighth.
+Tolerances: bfloat16 results 2e-2, FP8 results an additional step of 1/8.
 """
 
 from functools import partial

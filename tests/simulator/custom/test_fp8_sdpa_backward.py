@@ -24,7 +24,7 @@ def in_fp8(values, dtype):
 
 
 def reference(grad, q, k, v, probabilities, kept, p, *, d_q, d_k, d_v, d_do, q_s, q_ds):
-    """Return the gradients and the largest gradient of the scores, from kept probabilities."""
+    """Return the gradients and the largest gradient of the scores, from saved probabilities."""
     q, k, v, grad = q.double() * d_q, k.double() * d_k, v.double() * d_v, grad.double() * d_do
     exact = probabilities.double() / (q_s or 1.0)
     drop = kept.double() / (1 - p) if p else 1.0

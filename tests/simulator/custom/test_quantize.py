@@ -13,7 +13,7 @@ TARGETS = pytest.mark.parametrize("target", LIMITS, ids=str)
 
 
 def samples(*shape, seed=0):
-    """Return rows of large and small numbers in turn."""
+    """Return alternating rows of large and small numbers."""
     values = random_tensor(*shape, seed=seed)
     values[::2] *= 100
     return values

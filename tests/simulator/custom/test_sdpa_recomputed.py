@@ -1,4 +1,4 @@
-"""Recomputation in the attention backward from the statistics of the forward."""
+"""Recomputation in the backward pass of attention, from statistics of the forward pass."""
 
 import importlib
 
@@ -77,7 +77,7 @@ def test_large_scores_are_not_rounded_to_the_operand_type(dtype, score):
 
 @pytest.fixture
 def with_threads():
-    """Compute with a number of threads."""
+    """Compute with the specified number of threads."""
     before = torch.get_num_threads()
 
     def compute(threads, function):

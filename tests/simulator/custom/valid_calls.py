@@ -32,7 +32,7 @@ class _Recording(TorchDispatchMode):
 
 
 def families() -> list[str]:
-    """Return the names of test modules with `everything`, which calls operators with `operands`."""
+    """Return the names of test modules that define `everything` and `operands`."""
     sources = {path.stem: path.read_text() for path in Path(__file__).parent.glob("test_*.py")}
     needed = ("\ndef everything(", "\ndef operands(")
     return sorted(

@@ -1,10 +1,10 @@
 """Calls every operator of ``torch.ops.hpu`` with random and with modified valid arguments.
 
 Each call must return a result or raise a Python exception. ``python wrong_arguments.py --count 200
---first 0`` makes 200 calls per operator in the mode of the environment, and prints the number of
-operators, results and errors. With ``--empty``, it makes valid calls in which a size of the tensors
-is 0. Each call is printed to standard error first, so the output of a crashed process ends with the
-call that crashed.
+--first 0`` makes 200 calls per operator in the mode that the environment selects, and prints the
+number of operators, results and errors. With ``--empty``, it makes valid calls in which one size of
+the tensors is 0. Each call is printed to standard error first, so the output of a crashed process
+ends with the call that crashed.
 """
 
 from __future__ import annotations

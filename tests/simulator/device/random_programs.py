@@ -1,7 +1,8 @@
 """Random programs have the same values, sizes and strides on the device and on the CPU.
 
 A program is a list of steps: an operation and integers that select its operands. The same seed
-always produces the same program. It is created on the CPU, without steps that PyTorch rejects.
+always produces the same program. Programs are created on the CPU, without steps that PyTorch
+rejects.
 
     python tests/simulator/device/random_programs.py --count 1000 --first 0
 

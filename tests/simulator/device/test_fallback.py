@@ -107,7 +107,7 @@ FOR_NAMED_DEVICES = {
 
 
 def test_engine_kernels_are_limited_to_operators_of_the_card():
-    """An additional kernel would hide PyTorch's decomposition into operators of the card."""
+    """An additional kernel would hide PyTorch's decomposition into operators that a card has."""
     on_the_card = {f"aten::{name}" for name in _bridge._device_operators()}
     registered = torch._C._dispatch_get_registrations_for_dispatch_key("HPU")
     kernels = {name for name in registered if name.startswith("aten::")}  # without FSDP's operators

@@ -1,4 +1,4 @@
-"""Nested tensors: the device supports the operations of the CPU."""
+"""Nested tensors: the device supports the same operations as the CPU."""
 
 import pytest
 import torch

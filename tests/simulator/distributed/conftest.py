@@ -41,7 +41,7 @@ def pair(server: Server, request) -> Iterator[Ranks]:
 
 @pytest.fixture(scope="module")
 def four(server: Server) -> Iterator[Ranks]:
-    """Four ranks in such a group, in eager mode."""
+    """Four ranks in a group that uses hccl and gloo, in eager mode."""
     ranks = server.start(4)
     ranks(join)
     yield ranks

@@ -36,7 +36,7 @@ def failing(folder, place, call):
 
 
 def with_sizes(folder, sizes):
-    """Call each collective with a size per rank; return its error and the tensor afterwards."""
+    """Call collectives with different sizes on the ranks; return each error and tensor."""
     rank = int(os.environ["RANK"])
     mine = sizes[rank]
     found = {}
@@ -62,7 +62,7 @@ def with_sizes(folder, sizes):
 
 
 def sentence(ranks, rank, called):
-    """Return the error message of a rank if the two ranks called different collectives."""
+    """Return the error message of a rank when the two ranks call different collectives."""
     who = [f"rank {each} (process {pid})" for each, pid in enumerate(ranks.pids)]
     return (
         f"{called[rank].split()[0]} number 1 in process group '0' failed on {who[rank]}: this rank "
@@ -126,7 +126,7 @@ def test_all_ranks_report_the_one_that_differs(launch):
 
 
 def permitted_differences():
-    """Call collectives with uneven splits, equivalent names, and a refusal on one rank."""
+    """Call collectives with uneven splits, equivalent names, and an error on one rank."""
     rank = dist.get_rank()
     tensor = torch.full((4,), rank + 1.0, device="hpu")
     if rank == 0:

@@ -356,7 +356,7 @@ def test_compiled_graphs_break_at_collectives(pair, request):
 
 
 def random_operators_on(device):
-    """Draw twice from one seed; return this rank's shard and the full tensor of each."""
+    """Draw twice with one seed; return this rank's shard and the full tensor of each."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor, rand, randn
 

@@ -25,7 +25,7 @@ def peak_and_estimate(settings: dict[str, Any]) -> tuple[int, int]:
 
 
 def peak_and_estimate_of_groups(checkpointed: bool) -> tuple[int, int]:
-    """Return the same for a Llama and an optimizer with two groups of parameters."""
+    """Return these figures for a Llama and an optimizer with two parameter groups."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     sizes = {"hidden_size": 256, "intermediate_size": 512, "vocab_size": 2000}

@@ -77,7 +77,7 @@ case "$*" in *-c*) echo $$ >> {started}; exec sleep 300;; *) echo fake 1.0;; esa
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_ended_build_ends_its_compilers(places, builds, number):
-    """As if a kernel is killed or interrupted while it compiles; the next one compiles again."""
+    """If a kernel is killed or interrupted while it compiles, the next kernel compiles again."""
     started = places / "started"
     compiler = places / "c++"
     compiler.write_text(SLOW_COMPILER.format(started=started))

@@ -1,4 +1,4 @@
-"""Prebuilt engines that pip installed, their wheels, and the reasons to ignore one."""
+"""Prebuilt engines that pip installed, their wheels, and reasons to ignore an engine."""
 
 import dataclasses
 import json

@@ -35,7 +35,7 @@ def test_mode_is_not_exported_before_the_bridge_is_loaded(script, monkeypatch):
 
 @pytest.mark.parametrize("first", ["%load_ext hpu_magic", "import torch"])
 def test_exported_mode_is_not_stored_as_a_setting(script, monkeypatch, tmp_path, first):
-    """A front end would store a setting in the notebook; the user can still select a mode."""
+    """A front end would store such a setting in the notebook. The user can still select a mode."""
     monkeypatch.delenv("PT_HPU_LAZY_MODE", raising=False)
     code = f"""
         from IPython.core.interactiveshell import InteractiveShell

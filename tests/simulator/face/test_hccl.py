@@ -218,7 +218,7 @@ print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(rank, 0)[1]) for rank in 
 
 
 def test_python_ends_while_threads_of_a_group_release_the_gil(script, tmp_path):
-    """Rank 0 ends during a collective, and rank 1 immediately after it left its group."""
+    """Rank 0 ends during a collective, and rank 1 ends immediately after it leaves its group."""
     # Not simulated=True, which adds a handler that runs after the script's handler.
     out = script(END_OF_PYTHON, TORCH_DEVICE_BACKEND_AUTOLOAD="0", STORE=f"file://{tmp_path}/store")
     assert json.loads(out.splitlines()[-1]) == [0, 0]

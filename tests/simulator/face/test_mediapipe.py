@@ -1,4 +1,4 @@
-"""The media pipeline: readers, decoder, transforms, users' functions and iterators."""
+"""The media pipeline: readers, decoder, transforms, user functions and iterators."""
 
 import json
 import sys
@@ -39,7 +39,7 @@ def folder(tmp_path):
 
 
 def pipe(outputs, batch_size=2, device="legacy"):
-    """Build a pipeline whose graph is a function, and start an epoch."""
+    """Build a pipeline from a function that defines the graph, and start an epoch."""
 
     class Pipe(MediaPipe):
         def definegraph(self):

@@ -139,7 +139,7 @@ def test_mark_of_an_iteration_runs_only_closures(lazy_process):
 
 @pytest.fixture(scope="module")
 def reported(forked_script, tmp_path_factory):
-    """Return folder and output of a process of rank 3 with all metrics enabled."""
+    """Run a process of rank 3 with all metrics enabled; return its folder and output."""
     folder = tmp_path_factory.mktemp("metrics")
     out = forked_script(
         """

@@ -1,4 +1,4 @@
-"""Code of scripts that record the functions which tensor subclasses and modes receive."""
+"""Code for scripts that record the functions that tensor subclasses and modes receive."""
 
 SEEN = """
 from torch.overrides import TorchFunctionMode

@@ -1,4 +1,4 @@
-"""HPU Graphs with a failed replay: tensors never show values of another replay silently."""
+"""HPU Graphs with a failed replay: tensors never silently contain values of another replay."""
 
 import pytest
 

@@ -1,4 +1,5 @@
 """An empty torchvision, which optimum-habana imports unconditionally.
 
-It has no distribution metadata, so the libraries, which check that first, run without torchvision.
+The module has no distribution metadata. Libraries that check for metadata first therefore run
+without torchvision.
 """

@@ -1,1 +1,1 @@
-"""An empty module; the use of a transform raises AttributeError."""
+"""An empty module; using a transform raises AttributeError."""
