@@ -70,7 +70,7 @@ class Modules:
         if parent is None:
             self._on_root(module, args, kwargs)
         else:
-            # The parent created these inputs, so their part of the backward pass belongs to it.
+            # The parent created these inputs, so it also computes their gradients.
             self._labels.creates(self._number_of(parent, None), tensors((args, kwargs)))
         running.append(module)
         self._labels.enter(number)

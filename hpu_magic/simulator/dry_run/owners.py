@@ -60,7 +60,7 @@ class Owners:
 
 
 def _plain(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Yield the device tensors of a tensor, which may be a DTensor."""
+    """Yield a tensor, or the local tensor of a DTensor, if it is on the device."""
     local = getattr(tensor, "_local_tensor", None)
     each = local if isinstance(local, torch.Tensor) else tensor
     if each.device.type == "hpu":

@@ -24,9 +24,9 @@ _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 def raise_outside(error: BaseException, catcher: CodeType | None) -> None:
     """Raise an error when a function, or one of its callers, leaves its `try` statement.
 
-    `catcher` is the function's code. If it does not call this function, the error is raised now. If
-    the functions do not leave their ``try`` statements, the error is raised after some lines
-    anyway, so that an outer statement catches it.
+    `catcher` is the code of the function that caught the error. If that function is not a caller of
+    this one, the error is raised now. If the functions do not leave their ``try`` statements, the
+    error is raised after some lines anyway, so that an outer statement catches it.
     """
     lines = 0
 

@@ -76,7 +76,7 @@ def compiled() -> Path:
     places = [cache.system_directory(), cache.user_directory()]
     for place in places:
         library = place / entry
-        if os.path.exists(library):  # also False if this user is not allowed to read the folder
+        if os.path.exists(library):  # False if the user may not read the folder
             if (why := cache.distrust(library)) is None:
                 return library
             _say(f"ignoring the compiled engine {library}: {why}.")

@@ -118,7 +118,7 @@ def only_builder(library: Path) -> Iterator[Callable[[], None]]:
     Yields a function that must be called regularly during the build, so that other processes keep
     waiting. The lock is released when the process ends. If the file system does not support
     locking, or the builder shows no activity for a long time, the caller builds the library as
-    well. Several builders at a time are safe, because `store` allows concurrent builders.
+    well. Building twice is safe, because `store` supports concurrent builds.
     """
     path = library.parent / "lock"
     try:

@@ -25,12 +25,12 @@ MANIFEST = "engine.json"
 
 
 class RefusedEngine(RuntimeError):
-    """An installed engine does not match. The message contains the engine's name and the reason."""
+    """Raised if an installed engine cannot be used. The message names it and says why."""
 
 
 @dataclass(frozen=True)
 class Made:
-    """A row of the table, which describes the target of an engine's wheel.
+    """A row of ``wheels.tsv``, which describes the target of an engine's wheel.
 
     Attributes
     ----------

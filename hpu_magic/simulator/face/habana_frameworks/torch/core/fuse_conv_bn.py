@@ -27,7 +27,7 @@ def fuse(model: nn.Module) -> nn.Module:
 
     try:
         return optimization.fuse(model)
-    except Exception as error:  # forward can contain any code; the unfused model is equivalent
+    except Exception as error:  # any code may fail in any way; the original model is equivalent
         print(
             f"{type(model).__name__} keeps its batch normalizations because torch.fx cannot fuse "
             "them: "

@@ -22,8 +22,8 @@ def export(
 ) -> torch.fx.GraphModule:
     """Export a model as a graph, using sample arguments.
 
-    Raises NotImplementedError if `args` is None or `kwargs` contains ``graph_break_present``. The
-    vendor's function then exports the model as several graphs.
+    Raises NotImplementedError if `args` is None or `kwargs` contains ``graph_break_present``. In
+    these cases, the vendor's function exports the model as several graphs.
     """
     keywords = dict(kwargs or {})
     if args is None or keywords.pop("graph_break_present", False):

@@ -93,7 +93,7 @@ def _write(entry: str) -> None:
 
 
 def shown(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """Return a call's arguments as text, without tensor values, which would need a host read."""
+    """Return a call's arguments as text. Tensor values are omitted to avoid a host read."""
     keywords = (f"{name}={_short(value)}" for name, value in kwargs.items())
     return ", ".join([*map(_short, args), *keywords])
 

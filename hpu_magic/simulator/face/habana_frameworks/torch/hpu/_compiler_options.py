@@ -76,7 +76,7 @@ def set_mark_scale_const(value: bool) -> None:
 
 
 def set_mark_non_scale_const(value: bool) -> None:
-    """Set whether the other parameters of a model are constants in its graph."""
+    """Set whether parameters that are not scales are constants in the model's graph."""
 
 
 def enable_recompute_sdp(value: bool) -> None:

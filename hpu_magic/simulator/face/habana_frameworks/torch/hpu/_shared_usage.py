@@ -37,7 +37,7 @@ def name() -> str:
 def _publish() -> str:
     path = _FOLDER / f"hpu_magic-memory-{os.getpid()}"
     try:
-        path.unlink(missing_ok=True)  # left behind if a process with this ID was killed
+        path.unlink(missing_ok=True)  # a killed process with this ID may have left the file
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except OSError as refused:
         raise RuntimeError(

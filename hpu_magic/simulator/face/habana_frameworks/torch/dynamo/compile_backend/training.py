@@ -68,7 +68,7 @@ def differentiable(
             isinstance(node.meta.get("val"), torch.Tensor) for node in (*returned, *backward_inputs)
         )
         or constants_of(partition.backward.graph)
-        or program_of(partition.backward.graph) is None  # only checked here; compiled on first use
+        or program_of(partition.backward.graph) is None  # checked, not compiled
     ):
         return None
     return engine.load().DifferentiableProgram(

@@ -87,7 +87,7 @@ class Rules:
 
 
 def _names(name: str) -> list[str]:
-    """Return the names under which the lists may contain an operator, starting with its own."""
+    """Return the names that the lists may use for an operator, starting with its own name."""
     name = _REFLECTED.get(name, name)
     others = (_SPELLINGS.get(name), _COMPUTED_BY.get(name))
     return [name, *(each for each in others if each)]

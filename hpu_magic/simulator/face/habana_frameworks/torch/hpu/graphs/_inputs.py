@@ -106,7 +106,7 @@ def _fixed(leaf: torch.Tensor) -> torch.Tensor:
     expanded = any(
         step == 0 and size > 1 for size, step in zip(leaf.shape, leaf.stride(), strict=True)
     )
-    with torch.inference_mode(False), torch.no_grad():  # so that any mode can fill the tensor
+    with torch.inference_mode(False), torch.no_grad():  # allow all modes to fill it
         if expanded:
             fixed = torch.empty(leaf.shape, dtype=leaf.dtype, device="hpu")
         else:

@@ -29,7 +29,7 @@ def _memstat_devmem_start_collect(msg: str = "", show_cs: bool = True) -> None:
     hpu.reset_peak_memory_stats()
 
 
-_memstat_devmem_stop_collect = _memstat_livealloc  # reports the peak since the start
+_memstat_devmem_stop_collect = _memstat_livealloc  # includes the new peak
 
 
 def _append(message: str) -> None:

@@ -118,8 +118,8 @@ class _Log:
 
 
 class _RecordingForward:
-    # A class instead of a closure, so that a deep copy of the model also copies these objects,
-    # which then call the copied modules.
+    # This is a class instead of a closure, so that a deep copy of the model also copies its
+    # objects, which then call the copied modules.
     def __init__(self, module: torch.nn.Module, name: str, log: _Log) -> None:
         functools.update_wrapper(self, module.forward)
         self._forward = module.forward

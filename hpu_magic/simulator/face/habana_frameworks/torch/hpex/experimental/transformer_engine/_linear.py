@@ -70,7 +70,7 @@ def _cast_weight(
         if is_first is not None:
             module.kept_weight = kept
     if is_first is not None:
-        use.weight = kept  # needed if activation checkpointing recomputes the forward pass
+        use.weight = kept  # activation checkpointing may recompute the forward pass
     if use.measures_forward:
         module.note_forward(_WEIGHT, weight.abs().amax().float() if amax is None else amax)
     return casts[0], casts[1]

@@ -233,8 +233,8 @@ class Fp8Module(nn.Module):
                 meta = _scales.new_meta(len(tensors), recipe.amax_history_len, device)
                 new.append(name)
             metas[name] = meta
-        self.fp8_meta = metas  # assigned in one step, because other threads may use the module
-        self._await_update(*new)  # needed only by graphs captured from the first step
+        self.fp8_meta = metas  # a single assignment, because other threads may use it
+        self._await_update(*new)  # only graphs captured from the first step need this
 
     def _out_dtype(self) -> torch.dtype:
         if not torch.is_autocast_enabled("hpu"):

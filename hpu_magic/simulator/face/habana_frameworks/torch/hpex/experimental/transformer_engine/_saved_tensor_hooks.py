@@ -41,7 +41,7 @@ def track() -> None:
 
     def pop_and_track() -> None:
         pop()
-        if _tracked.pairs:  # empty if these hooks were pushed before tracking began
+        if _tracked.pairs:  # no pairs if hooks were pushed before tracking began
             _tracked.pairs.pop()
 
     _autograd._push_saved_tensors_default_hooks = push_and_track
