@@ -162,7 +162,8 @@ def _session_shell() -> Any:
 @pytest.fixture
 def shell(_session_shell: Any) -> Iterator[Any]:
     """A real InteractiveShell with the extension loaded and an empty namespace."""
-    # reset() collects garbage; the modules' half a million objects need no second traversal.
+    # reset() collects garbage; there is no need to traverse the modules' half a million objects
+    # again.
     _session_shell.reset(new_session=True)
     gc.freeze()
     environment = dict(os.environ)

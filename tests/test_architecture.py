@@ -12,7 +12,7 @@ RUNTIME, NATIVE = PACKAGE / "runtime", PACKAGE / "simulator" / "native"
 PAGE = (PROJECT / "docs" / "architecture.md").read_text()
 OF_RUNTIME, OF_NATIVE = "folder of `runtime/`", "folder of `simulator/native/`"
 
-# These import parts by name on the first use of a function or command.
+# These modules import parts by name when a function or command is first used.
 ENTRIES = {"__init__", "__main__"}
 
 

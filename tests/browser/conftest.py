@@ -216,7 +216,7 @@ def start_lab(tmp_path):
 @pytest.fixture
 def new_page(browser):
     """Return a function that opens a page in another browser window, without shared data."""
-    from lab_page import PATIENCE  # not in the import path of benchmarks
+    from lab_page import PATIENCE  # benchmarks cannot import this module
 
     with contextlib.ExitStack() as windows:
 
@@ -230,8 +230,8 @@ def new_page(browser):
 
 @pytest.fixture
 def page(new_page, start_lab):
-    # The page requests start_lab, so it closes before a server of this test stops: requests of
-    # JupyterLab that fail because the server has stopped are not problems of the page.
+    # This fixture depends on `start_lab`, so that the page closes before the server stops.
+    # Otherwise, JupyterLab's failing requests would be recorded as problems.
     page = new_page(device_scale_factor=2 if "HPU_MAGIC_SCREENSHOTS" in os.environ else 1)
     page.problems = []
     page.on("pageerror", lambda error: page.problems.append(str(error)))

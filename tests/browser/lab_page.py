@@ -38,7 +38,7 @@ def open_notebook(
     page.goto(lab.address(name, workspace))
     page.wait_for_selector(".jp-Notebook .jp-Cell")
     wait_until(page, lambda: "idle" in lab.kernel_states(name), "the start of the kernel")
-    # The page learns about the kernel later; if cells run earlier, it shows a dialog for a kernel.
+    # JupyterLab learns about the kernel later; before that, running a cell opens the kernel dialog.
     page.locator("#jp-main-statusbar").get_by_text("| Idle").wait_for()
     page.wait_for_timeout(300)
 

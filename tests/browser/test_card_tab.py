@@ -9,7 +9,7 @@ from started_process import started_python
 
 pytestmark = pytest.mark.browser
 
-# The name of a process that looks like HTML.
+# A process name that looks like HTML.
 NAME = "<img src=x onerror=alert(1)>.py"
 HOLDER = """
 import itertools, struct, sys, threading, time
@@ -31,7 +31,7 @@ CHART = ".hpu-Chart-plot"
 @pytest.fixture(scope="module")
 def holder(lab):
     """A process that holds the first card and allocates more and more memory."""
-    for session in lab.sessions():  # a notebook of another test may hold the first card
+    for session in lab.sessions():  # a notebook from another test may hold the first card
         lab.end_kernel(session["kernel"]["id"])
     (lab.folder / NAME).write_text(HOLDER)
     with started_python(NAME, cwd=lab.folder, env=lab.environment):

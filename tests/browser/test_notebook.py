@@ -41,7 +41,7 @@ def open_notebook(page, notebook, name, *cells):
     page.goto(f"{notebook.url}/notebooks/{name}?token={notebook.token}")
     page.wait_for_selector(CELLS)
     wait_until(page, lambda: "idle" in notebook.kernel_states(name), "the start of the kernel")
-    page.wait_for_timeout(1_000)  # until the page has the kernel's state
+    page.wait_for_timeout(1_000)  # the page needs time to receive the kernel's state
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from small_fit import TRAINER
 
 pytestmark = pytest.mark.browser
 
-# Its last epoch waits for the file "closed".
+# The last epoch of the fit waits for the file "closed".
 FIT = f"""%load_ext hpu_magic
 import logging, os, warnings
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
@@ -38,7 +38,7 @@ def saved(lab, name):
     """Return the rich outputs of the first cell of a saved notebook."""
     try:
         outputs = json.loads((lab.folder / name).read_text())["cells"][0]["outputs"]
-    except json.JSONDecodeError:  # while it is being written
+    except json.JSONDecodeError:  # the file is being written
         return []
     return [output for output in outputs if "data" in output]
 
@@ -98,7 +98,7 @@ def test_fit_continues_after_a_reload_of_its_page(page, new_page, lab, tmp_path)
     page.reload()
     page.wait_for_selector(".jp-Notebook .jp-Cell")
     draws(page)
-    page.wait_for_timeout(4_000)  # for a few requests to the kernel
+    page.wait_for_timeout(4_000)  # time for a few requests to the kernel
     assert page.locator("#jp-main-statusbar").get_by_text("| Busy").count() == 1
     keep_screenshot(page, shown_notebook(page), "reloaded.png", tmp_path)
 

@@ -30,7 +30,7 @@ def test_real_cards_show_their_available_values(page, start_lab, hlml_cards):
     sidebar = open_sidebar(page, lab)
     rows = sidebar.locator(".hpu-Card")
     rows.nth(2).wait_for()
-    # The module id of the lost card is unknown, so the card has a free number.
+    # The module ID of the lost card is unknown, so the card gets a number that is free.
     lost, *texts = [rows.nth(index).inner_text().split("\n") for index in range(3)]
     figures = ["6.00 / 96 GiB", "37 %", "88 W"]
     assert texts[0] == ["HPU 4", "Gaudi2", "in use", *figures]

@@ -25,7 +25,7 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=.*", re.DOTALL)
 _PREFIXES = ("HPU_MAGIC_", "PT_", "HABANA_", "GPU_MIGRATION_", "HLS_")
 # Programs whose arguments are not checked.
 _OTHERS = {"cd", "git", "cat", "grep", "curl", "ln", "mkdir", "rm", "ssh", "source", "."}
-# Distributions that the pages install, but no file of the project requires.
+# Distributions that the pages install, but that the project does not require.
 _NOT_REQUIRED = {"hpu_magic_engine", "hpu-magic-engine", "optimum-habana"}
 PROJECT_TABLE = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
 

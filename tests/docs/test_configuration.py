@@ -8,7 +8,7 @@ from hpu_magic.server.application import HpuMagicServer
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "configuration.md").read_text()
-# Variables between processes of hpu_magic, and variables for development.
+# Variables that hpu_magic's processes pass to each other, and variables for development.
 INTERNAL = {"PYTHON", "STARTED_BY", "SANITIZE", "CHECK_LOCKS", "DRY_RUN"}
 
 

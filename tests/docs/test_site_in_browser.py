@@ -121,7 +121,7 @@ def test_search_finds_a_commands_page(browser, served, how):
     )
     found = results.locator("a").evaluate_all("all => all.map(one => one.getAttribute('href'))")
     assert found[0].startswith("reference/magics/hpu_autocast.html")
-    if how == "served":  # pages from files cannot read other pages
+    if how == "served":  # pages opened from files cannot read other pages
         page.wait_for_selector("#search-results .context")
     results.locator("a").first.click()
     assert page.locator("h1").inner_text().startswith("%hpu_autocast")

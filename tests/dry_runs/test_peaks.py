@@ -9,7 +9,7 @@ from tools.dry_runs import Program, compared, program_of_ranks
 
 PROGRAMS = sorted((Path(__file__).parent / "programs").glob("*.py"))
 WITH_MESSAGES = ("messages", "pipeline")
-MESSAGE = 8 * 256 * 4  # bytes of a message of the pipeline
+MESSAGE = 8 * 256 * 4  # size of a pipeline's message in bytes
 ONLY_IN_MAKE_DRY_RUNS = ("fsdp_wrapper", "hybrid_sharding", "uneven")
 OF_RANKS = sorted(
     path
@@ -29,7 +29,7 @@ def test_peaks_graphs_and_host_reads_are_equal(program, lazy):
 @pytest.mark.parametrize("path", OF_RANKS, ids=lambda path: path.stem)
 def test_ranks_that_run_are_equal_to_the_same_ranks_of_all(path):
     program = program_of_ranks(path)
-    # The threads of a real exchange may free its memory late, so its peak is not always the same.
+    # The threads of a real exchange may free memory late, so the peak is not always the same.
     most = 2 * MESSAGE if program.name == "pipeline" else 0
     for _ in range(3):
         comparison = compared(program)

@@ -301,7 +301,7 @@ def test_picture_of_a_full_card_marks_its_limit():
 
 def test_time_with_collectives_is_counted_once():
     spans = ((start, start + 2) for start in (1.0, 2.0, 6.0))
-    transfers = Spans(spans)  # from 1 to 4, and from 6 to 8
+    transfers = Spans(spans)  # the union is 1 to 4 and 6 to 8
     intervals = [(0, 10), (0, 1), (3, 7), (4, 6), (7, 7.5), (8, 9)]
     assert [transfers.during(*each) for each in intervals] == [5, 0, 2, 0, 0.5, 0]
 

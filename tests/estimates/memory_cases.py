@@ -575,7 +575,7 @@ def step_of(case, *, lazy, note=lambda when: None, wrap=lambda model: model):
 
     def infer():
         with torch.no_grad():
-            output = forward()  # like callers, keep the output
+            output = forward()  # keep the output, as callers do
             mark(lazy=lazy)
             del output
 

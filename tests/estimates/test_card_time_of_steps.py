@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from memory_cases import CASES, estimated_seconds, measured_seconds, names
 
-# The estimate prices operators that run on the host, and adds the gradients of the first pass too.
+# The estimate includes operators that run on the host, and adds the gradients of the first pass.
 _DIFFERENT = {"tables", "mlp small batch fused adam"} | {
     name for name, case in CASES.items() if case.accumulating
 }
@@ -43,7 +43,7 @@ def test_card_time_of_a_recorded_step_equals_the_estimate(shell, lazy_process, n
 )
 def test_card_time_of_compiled_inference_equals_the_estimate(shell, compile_on_hpu, name):
     measured = measured_seconds(CASES[name], lazy=False, wrap=compile_on_hpu)
-    # The estimates of compiled code and of lazy mode have the same prices.
+    # Compiled code and lazy mode have the same prices in estimates.
     assert measured == pytest.approx(estimated_seconds(CASES[name], lazy=True), rel=0.02)
 
 

@@ -158,7 +158,7 @@ def test_layers_of_all_parts_are_recomputed():
         estimate(Parts(), x, checkpointing=how, optimizer=None) for how in ("none", "full")
     )
     size = x.numel() * x.element_size()
-    # A layer keeps the input of its activation and its result; only the latter is kept now.
+    # A layer keeps the input and the result of its activation; with checkpointing, only the result.
     assert kept.memory["activations"] >= 26 * size
     assert again.memory["activations"] <= 14 * size
 
@@ -294,7 +294,7 @@ def test_heads_of_handwritten_attention_are_not_split():
             scores = (q @ k.transpose(-1, -2)).softmax(-1)
             return self.out((scores @ v).transpose(1, 2).flatten(-2))
 
-    for width in (24, 192):  # slices of a width of 24 are too narrow
+    for width in (24, 192):  # slices with a width of 24 are too narrow
         model, x = Attention(width), torch.empty(2, 16, width, device="meta")
         assert estimate(model, x, parallel="tp=3", cards=3).seconds > 0
         with pytest.raises(EstimateError, match="6 attention heads are not divisible by tp=4"):

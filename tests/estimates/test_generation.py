@@ -84,7 +84,7 @@ def test_graphs_store_one_sequence_of_a_layers_results(model):
     )
     temporary = {mode: each.memory["temporary results"] for mode, each in many.items()}
     hidden = 64 * 10 * HIDDEN * 2
-    # Between two layers, at most the hidden states before and after a layer are complete.
+    # In lazy mode, at most the hidden states before and after one layer exist at the same time.
     assert hidden <= temporary["lazy"] <= 2 * hidden + one["lazy"].memory["temporary results"]
     assert temporary["eager"] > 64 * 10 * 3 * FFN * 2
 

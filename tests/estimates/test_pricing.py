@@ -138,7 +138,7 @@ def test_convolution_reads_its_image_once():
 def test_optimizer_reads_and_writes_weights_and_moments():
     program = trained(nn.Linear(1024, 1024, bias=False), 1, 1024, optimizer=maker("fusedadamw"))
     *_, cost = costs_of(price(program, "gaudi2"))
-    # It reads weight, gradient and two moments, and writes all except the gradient.
+    # AdamW reads the weight, gradient and two moments, and writes all except the gradient.
     moved = sum(each.bytes for each in program.operations[-1].reads)
     assert moved >= 4 * 2 * 1024**2
     moved += sum(each.bytes for each in program.operations[-1].writes)
@@ -279,7 +279,7 @@ def test_operations_move_their_operands_and_results():
     assert memory_of(torch.zeros_like, shape) == pytest.approx(size)  # reads only the shape
     assert memory_of(lambda to, of: to.copy_(of), shape, shape) == pytest.approx(2 * size)
     assert memory_of(lambda one: one.zero_(), shape) == pytest.approx(size)
-    # It reads two halves of a tensor, and writes half as much.
+    # This product reads two halves of a tensor, and writes half as much.
     assert memory_of(lambda one: one[0] * one[1], shape) == pytest.approx(1.5 * size)
     assert memory_of(lambda one: one * one, shape) == pytest.approx(2 * size)
 

@@ -273,7 +273,7 @@ def test_real_hub_allots_two_cards_to_three_users(hub, tmp_path):
         r"No card is free: HPU 0 is in use by ada since .*, HPU 1 is in use by grace since ",
         message,
     )
-    # A process of ada acquires her card, and grace's sidebar shows ada as its user.
+    # Ada's process acquires her card, and Grace's sidebar shows Ada as the card's user.
     with started(HOLDS, env={**os.environ, "HPU_MAGIC_CARDS_DIR": str(tmp_path / "cards")}) as held:
         assert held.printed == "held\n"
         status, seen = hub("GET", "/user/grace/hpu_magic/snapshot")

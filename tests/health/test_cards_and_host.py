@@ -28,7 +28,7 @@ def test_missing_driver_is_red(made):
     assert made.check(cards.driver) == ["green"]
     (made.root / "sys/module/habanalabs/version").unlink()
     (made.root / "sys/module/habanalabs").rmdir()
-    assert made.check(cards.driver) == ["green"]  # the driver answers, like in a container
+    assert made.check(cards.driver) == ["green"]  # the driver responds, as in a container
     made.cards = Snapshot((), "none", "No driver.")
     assert made.check(cards.driver) == ["red"]
 

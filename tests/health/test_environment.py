@@ -308,7 +308,7 @@ def test_front_end_with_precedence_is_checked(made):
     extension(made, "hpu_magic", "0.0.9", "home/ada/.local/share/jupyter")
     assert made.check(jupyter.front_end)[0] == "amber"  # the user's extension comes first
     (made.prefix / "pyvenv.cfg").touch()
-    assert made.check(jupyter.front_end)[0] == "green"  # but not in a virtual environment
+    assert made.check(jupyter.front_end)[0] == "green"  # the virtual environment's comes first
     made.environment["JUPYTER_PREFER_ENV_PATH"] = "0"
     assert made.check(jupyter.front_end)[0] == "amber"
     made.environment |= {"JUPYTER_PREFER_ENV_PATH": "1", "JUPYTER_PATH": f"{made.home}/x"}
@@ -327,7 +327,7 @@ def test_disabled_server_extension_is_red(made):
     ]:
         made.json_file(f"{place}/jupyter_server_config.d/hpu_magic.json", server_config(enabled))
         assert made.check(jupyter.server_extension) == [state]
-    # The file of `jupyter server extension enable` has precedence over that of an installation.
+    # The file that `jupyter server extension enable` writes takes precedence over installed files.
     made.json_file("home/ada/.jupyter/jupyter_server_config.json", server_config(True))
     assert made.check(jupyter.server_extension) == ["green"]
 

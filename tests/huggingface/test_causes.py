@@ -134,7 +134,7 @@ def test_second_card_in_a_device_map_is_explained(explanation, shell, tmp_path):
         assert text.splitlines()[-1].startswith(
             "A process has only one card, hpu:0, but device_map contains another: use device_map="
         )
-    # Code without a device map gets no explanation of it.
+    # The explanation of code without a device map does not mention `device_map`.
     assert "device_map" not in explanation(f"import torch\ntorch.ones(1, device='hpu:{other}')")
 
 

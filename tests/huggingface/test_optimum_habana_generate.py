@@ -7,7 +7,7 @@ from optimum_habana_runs import PYTHON, in_both_modes, results
 if not PYTHON:
     pytest.skip("`make huggingface` runs optimum-habana", allow_module_level=True)
 
-LENGTH = 17  # of prompt and generated tokens
+LENGTH = 17  # number of prompt and generated tokens
 
 
 def generated(mode, case):

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from tiny_models import LOGGED, bert, llama, parity, sentences
 
-BATCH, ROWS = 8, 16  # of a step and of an evaluation, on all cards
+BATCH, ROWS = 8, 16  # rows of a step and of an evaluation, on all cards
 
 
 def first_tokens(ids: torch.Tensor, row: int) -> torch.Tensor:

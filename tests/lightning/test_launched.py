@@ -98,8 +98,8 @@ def test_script_runs_on_two_cards_and_ends_with_one_error(tmp_path, monkeypatch)
     assert err.count("ValueError: no such batch") == 1
     assert err.count("Traceback (most recent call last)") == 1
     first, second = ((tmp_path / f"pid-{rank}").read_text() for rank in range(2))
-    # A rank whose connection is closed may need a moment to end. If it has not ended when rank 0
-    # does, it is killed.
+    # A rank whose connection is closed may need a moment to end. A rank that is still running when
+    # rank 0 ends is killed.
     ended = (rf"rank 1 \(process {second}\) ended during the call\.", "a rank has left the group")
     assert re.search(
         rf"^\[rank0\]: DistBackendError: .* failed on rank 0 \(process {first}\): "
@@ -248,7 +248,7 @@ def test_missing_rank_prints_its_stack(tmp_path):
 
 @pytest.mark.parametrize("late", [False, True])
 def test_ranks_end_when_the_first_rank_is_killed(tmp_path, late):
-    if late:  # it is killed before the other one starts
+    if late:  # rank 0 is killed before the other rank starts
         (tmp_path / "late").touch()
     process = watched(tmp_path, ["wait_here()"], "wait_here()")
     pid = int(process.stdout.readline())

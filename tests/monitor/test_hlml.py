@@ -50,7 +50,7 @@ def test_values_that_a_card_or_library_lacks_are_absent(read):
 def test_lost_card_is_reported_and_hides_no_other(read):
     cards = read()["cards"]
     lost = "The card is lost: the driver cannot reach it (hlmlDeviceGetName: code 15)."
-    # The module id of the lost card is unknown, so the card has a free number.
+    # The module ID of the lost card is unknown, so the card gets a number that is free.
     assert [(card["index"], card["module_id"], card["error"]) for card in cards] == [
         (2, 0, lost),
         (0, 4, None),

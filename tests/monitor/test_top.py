@@ -427,7 +427,7 @@ def test_sorted_cards_end_with_unknown_values(by, expected):
     cards = (
         card(0, 1, Holder(7, "b.ipynb", None, 0.0)),
         card(1, 9, Holder(8, "a.ipynb", None, 60.0)),
-        # The most active holder counts.
+        # If a card has several holders, the idle time of the most active one counts.
         card(2, 5, Holder(9, "x.ipynb", None, 9000.0), Holder(5, "c.py", None)),
         card(3, None),
     )

@@ -127,7 +127,7 @@ def test_each_step_has_two_sentences(name):
             assert text.count(".\n") + text.endswith(".") == 2, text
 
 
-# Warnings about packages that Neural Compressor brings.
+# Warnings about packages that Neural Compressor depends on.
 IMPORT_WARNINGS = r"torchao|register_constant|auto_accelerator"
 EXPECTED = {
     "fine_tune": re.compile(IMPORT_WARNINGS),

@@ -168,7 +168,7 @@ def test_pages_depend_only_on_their_number(parts):
     pages, padded = parts["documents"](0, 40, batch_size=40).dataset.tensors
     assert pages.shape == (40, 1, 256, 256)
     assert {int(count) for count in (padded[..., 2] > 0).sum(1)} == {1, 2, 3, 4}
-    # Each box is on its page and contains dark pixels up to its four sides.
+    # Each box is within its page, and there are dark pixels along all four sides of the box.
     for sheet, frames in zip(pages[:, 0], padded, strict=True):
         for left, top, right, bottom in frames[frames[:, 2] > 0].tolist():
             assert 0 < left < right < 256

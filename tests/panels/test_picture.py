@@ -198,7 +198,7 @@ def test_texts_do_not_overlap_or_leave_the_picture(count, sizes):
 
 def test_text_is_legible_in_a_page_of_700_pixels() -> None:
     picture = draw(named_curves("train_loss", "val_loss"))
-    output = 320  # pixels next to JupyterLab's file browser
+    output = 320  # width in pixels next to JupyterLab's file browser
     sizes = [float(node.get("font-size", 0)) for *_, node in Picture(picture, "narrow").texts]
     assert min(sizes) * output / NARROW.width >= 10
     [shown] = re.findall(r"@media \(max-width:(\d+)px\)", picture)

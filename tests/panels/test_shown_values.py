@@ -194,7 +194,7 @@ def test_peak_survives_a_reset_by_another_measurement(run, torch):
     before = record.news().lines.rows[-1][4]
     big = torch.ones(4 << 20, device="hpu")
     del big
-    # The record's peak includes the device's peak, which no sample has read before the reset.
+    # The record's peak includes the device's peak, although no sample has read it before the reset.
     run("%%hpu_memory\ntorch.ones(1, device='hpu')")
     source.sample()
     after = record.news().lines.rows[-1][4]

@@ -35,7 +35,7 @@ WORK = {
     "prints": "for n in range(200):\n    print('.', end='', flush=True)\n    time.sleep(0.03)",
 }
 
-# Reports that the cell of a rank runs.
+# Reports that a rank is running its cell.
 RUNS = """import os, pathlib, time
 pathlib.Path({!r}, f"{{os.environ['RANK']}} runs").touch()
 """
@@ -423,7 +423,7 @@ def test_killed_rank_is_reported_and_restart_replaces_it(notebook):
     assert notebook.run(JOIN).texts == JOINED
 
 
-# At exit, a rank waits for the exit of the other one.
+# When a rank exits, it waits until the other rank exits.
 MEET = """%%hpu_workers
 import atexit, pathlib, time
 folder = pathlib.Path({folder!r})

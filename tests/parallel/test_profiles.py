@@ -16,7 +16,7 @@ QUEUE = {
     # Runs the script of the job in the background; the job ID is the process ID.
     "sbatch": 'setsid "$1" > job.log 2>&1 < /dev/null &\necho "Submitted batch job $!"\n',
     "scancel": 'kill -- "-$1"\n',
-    # Runs the number of tasks of the script; they end together.
+    # Runs the number of tasks that the script requests; all tasks end together.
     "srun": (
         "tasks=$(sed -n 's/^#SBATCH --ntasks=//p' slurm_engine.sbatch)\n"
         'for task in $(seq "$tasks"); do "$@" & done\nwait\n'

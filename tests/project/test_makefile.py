@@ -14,7 +14,7 @@ PROJECT = Path(__file__).parents[2]
 def make(*arguments, **variables):
     if shutil.which("make") is None:
         pytest.skip("make is not installed")
-    # Without the variables of a make that runs the tests.
+    # Exclude the variables of a `make` command that runs these tests.
     environment = {name: value for name, value in os.environ.items() if "MAKE" not in name}
     environment |= variables
     done = completed("make", *arguments, cwd=PROJECT, env=environment)

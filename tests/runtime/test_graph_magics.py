@@ -131,7 +131,7 @@ def test_rejected_operation_is_reported_with_line_and_fix(lazy, step, cell, text
 
 
 def test_mask_that_transformers_reads_is_reported_with_a_fix(lazy):
-    # Its models import torchao, which may require a newer torch.
+    # transformers' models import torchao, which may require a newer torch.
     pytest.importorskip("transformers.models.llama.modeling_llama", exc_type=ImportError)
     lazy(
         "import torch\nfrom transformers import LlamaConfig, LlamaForCausalLM\n"

@@ -349,7 +349,7 @@ def test_table_contains_every_public_name_of_torch_cuda(torch):
 def test_replacements_in_the_table_exist(torch):
     for name, (action, text, why) in tables.torch_cuda().items():
         if "." not in name and not hasattr(torch.cuda, name):
-            continue  # a name of another release
+            continue  # a name from another release
         assert action in ("name", "value", "none"), name
         if action == "name":
             target = torch

@@ -136,7 +136,7 @@ def test_cell_magic_called_by_code_times_the_cell(run, shell):
     run("count = 0")
     cell = run("get_ipython().run_cell_magic('hpu_time', '-n 3 -r 2', 'count += 1')")
     assert cell.error is None
-    assert cell.result is None  # like a cell, it has no value of its own
+    assert cell.result is None  # the magic does not return a value
     assert shell.user_ns["count"] == 1 + 3 * 2
     assert "(2 x 3 runs)" in cell.out
 

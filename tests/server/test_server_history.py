@@ -78,7 +78,7 @@ def test_holders_become_spans():
     history = LongHistory(INTERVAL)
     train = holder(1, "k1", "work/train.ipynb")
     history.observe(sample(0.0, [train], []))
-    # Another process of the same kernel is the same holder.
+    # Another process of the same kernel counts as the same holder.
     history.observe(sample(20.0, [train, holder(2, "k1", "work/train.ipynb")], [holder(9)]))
     history.observe(sample(40.0, [holder(3, "k2", "eval.ipynb")], [holder(9)]))
     history.observe(sample(50.0, [], [holder(9)]))
@@ -221,7 +221,7 @@ def test_history_can_be_disabled():
 
 def test_slow_driver_is_read_less_often_without_gaps():
     *_, pause, seconds = unattended(0.1, Reader(seconds=0.05), 3)
-    # Instead of 0.1 s; 100 times the time of a reading would be 5 s.
+    # The pause is longer than 0.1 s, but shorter than 100 times a reading, which would be 5 s.
     assert pause == pytest.approx(0.25)
     assert seconds > 2 * 0.24
 

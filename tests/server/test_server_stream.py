@@ -29,7 +29,7 @@ def test_stream_starts_with_the_history_followed_by_samples(server):
     assert [sample["source"] for sample in seen] == ["simulator"] * 3
     times = [sample["time"] for sample in seen]
     assert times == sorted(set(times))
-    assert times[-1] - times[0] < 3  # at the default interval it would be more
+    assert times[-1] - times[0] < 3  # it would be longer at the default interval
 
     second = server.stream()
     history = second.message()
@@ -37,7 +37,7 @@ def test_stream_starts_with_the_history_followed_by_samples(server):
     assert history["time"][:3] == times
     assert history["cards"]["2"]["memory_used"][:3] == [0, 0, 0]
     assert history["cards"]["2"]["power"][:3] == [None, None, None]
-    # Both receive the same samples, at the shorter interval.
+    # Both clients receive the same samples, at the shorter interval.
     later = [second.snapshot()["time"] for _ in range(4)]
     while times[-1] < later[-1]:
         times.append(first.snapshot()["time"])
@@ -115,7 +115,7 @@ def test_child_process_reads_the_cards_while_clients_are_connected(server_withou
     [reader] = server.readers()
     for pid in (server.process.pid, reader.pid):
         assert "libtorch" not in maps(pid)
-    assert not (server.notebooks.parent / "cards").exists()  # nobody has acquired a card
+    assert not (server.notebooks.parent / "cards").exists()  # no process has acquired a card
     stream.close()
     wait_for(lambda: server.readers() == [])
 

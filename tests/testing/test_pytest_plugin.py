@@ -13,7 +13,7 @@ from started_process import completed, wait_for
 pytest_plugins = "pytester"
 
 PROJECT = Path(__file__).parents[2]
-HOME = str(Path.home())  # contains the engine; pytester sets another home
+HOME = str(Path.home())  # the engine is here; pytester sets another home
 ALL = pytest.mark.skipif(
     not os.environ.get("HPU_MAGIC_TEST_ALL_EXAMPLES"), reason="make examples runs it"
 )

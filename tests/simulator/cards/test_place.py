@@ -110,7 +110,7 @@ def test_removal_of_an_invalid_folder_does_not_move_the_cards(open_to_all):
 
 @as_root
 def test_other_user_cannot_replace_the_folder(monkeypatch):
-    with tempfile.TemporaryDirectory() as shared:  # pytest's own folders are closed to others
+    with tempfile.TemporaryDirectory() as shared:  # other users cannot open pytest's own folders
         os.chmod(shared, 0o1777)
         monkeypatch.setattr(private_folder, "_OPEN_TO_ALL", (Path(shared),))
         before = place.directory()

@@ -126,9 +126,9 @@ print(run(128))
 
 @pytest.mark.once
 @pytest.mark.parametrize("lazy", ["0", "1"], ids=["eager", "lazy"])
-def test_large_inputs_need_little_memory_beside_their_results(forked_script, lazy):
+def test_large_inputs_need_little_memory_besides_their_results(forked_script, lazy):
     printed = forked_script(LARGE, simulated=True, PT_HPU_LAZY_MODE=lazy)
-    assert float(printed.splitlines()[-1]) < 4  # V3 returns a copy of a rotated copy
+    assert float(printed.splitlines()[-1]) < 4  # V3 copies the rotated copy once more
 
 
 def test_result_has_the_input_type_for_angles_of_any_type():

@@ -26,8 +26,8 @@ activate(announce=False)
 from habana_frameworks.torch import core as htcore  # noqa: E402
 from valid_calls import Call, valid_calls  # noqa: E402
 
-LONG = 2**19  # a size by expansion; a square matrix of this size exceeds any card
-HUGE = 2**62  # together with an empty dimension
+LONG = 2**19  # size of expanded tensors; a square matrix of this size does not fit on any card
+HUGE = 2**62  # size of tensors that also have an empty dimension
 FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 DTYPES = (torch.float32, torch.bfloat16, *FP8, torch.int32, torch.int64)
 ODD_DTYPES = (torch.float16, torch.float64, torch.int8, torch.uint8, torch.bool, torch.complex64)

@@ -78,7 +78,7 @@ def make(seed: int, names: Iterable[str] = STEPS) -> list[Step]:
             step = (chance.choice(names), *(chance.randrange(1000) for _ in range(3)))
             try:
                 take(state, step)
-            except ERRORS:  # perhaps in the middle of a change
+            except ERRORS:  # the step may have changed the state partly
                 state = replayed(program)
                 continue
             program.append(step)

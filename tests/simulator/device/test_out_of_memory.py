@@ -111,7 +111,7 @@ def test_rejected_requests_do_not_use_host_memory(forked_script, lazy):
     )
     [line] = printed.splitlines()
     assert line.startswith("grown by ")
-    assert int(line.removeprefix("grown by ")) < 150  # MiB; the results would need 976
+    assert int(line.removeprefix("grown by ")) < 150  # in MiB; the results would need 976 MiB
 
 
 WIDENED = """

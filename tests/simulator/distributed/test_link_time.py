@@ -182,7 +182,7 @@ def beside_matmuls():
     return found
 
 
-def test_asynchronous_collective_runs_beside_operators_until_it_is_waited_for(eager):
+def test_asynchronous_collective_overlaps_operators_until_it_is_waited_for(eager):
     for few, many in eager(beside_matmuls):
         assert few[0] < few[1] == pytest.approx(SECONDS)
         assert SECONDS < many[0] == many[1]

@@ -40,7 +40,7 @@ def test_missing_compiler_is_reported_with_a_fix(monkeypatch, tmp_path, places):
 @pytest.mark.usefixtures("places")
 @pytest.mark.parametrize("is_clone", [True, False])
 def test_prebuilt_engines_are_offered_only_to_installed_packages(monkeypatch, tmp_path, is_clone):
-    assert sources.is_clone()  # the tests run in one
+    assert sources.is_clone()  # the tests run in a clone
     if not is_clone:
         monkeypatch.setattr(sources, "SOURCES", tmp_path / "site-packages/a/b/native")
     monkeypatch.setenv("PATH", str(tmp_path))

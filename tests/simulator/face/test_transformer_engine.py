@@ -123,7 +123,7 @@ def test_all_three_products_multiply_rounded_tensors(name, dtype, monkeypatch):
             for reference, each in zip(references, (data, weight, grad), strict=True)
         )
         assert_near(out, x @ w.t() + bias.double(), dtype)
-        if forward != backward:  # products need one dtype, so these are cast to the gradients'
+        if forward != backward:  # operands need one dtype, so these are cast to the gradients'
             x, w = of_backward[0].round(data), of_backward[1].round(weight)
         assert_near(on_device.grad, g @ w, dtype)
         assert_near(module.weight.grad, g.flatten(0, 1).t() @ x.flatten(0, 1), dtype)

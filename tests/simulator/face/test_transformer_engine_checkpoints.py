@@ -225,7 +225,7 @@ def test_other_threads_see_complete_metas():
     seen = []
 
     class Watched(te.Linear):
-        def metas(self, recipe):  # called while the metas are created
+        def metas(self, recipe):  # called when the FP8 state is created
             seen.append(list(self.fp8_meta))
             return super().metas(recipe)
 
