@@ -131,7 +131,7 @@ def is_on() -> bool:
 
 
 def read() -> Reading:
-    """Return the state of the clocks. Raises RuntimeError if they were never started."""
+    """Return the state of the clocks. Raises RuntimeError if the clocks were never started."""
     if _source is None or _links is None:
         raise RuntimeError(
             "The card's clock was not started; set HPU_MAGIC_CARD_TIME=1, or call start()."

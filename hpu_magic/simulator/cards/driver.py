@@ -26,7 +26,7 @@ from hpu_magic.simulator.cards.record_lock import lock_holder, lock_or_holder
 
 @dataclass(frozen=True, eq=False)
 class Card:
-    """The card of this process. Its `page` remains mapped until the process ends."""
+    """The card of this process. The `page` remains mapped until the process ends."""
 
     module_id: int
     generation: str

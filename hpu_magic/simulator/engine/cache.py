@@ -41,7 +41,7 @@ def user_directory() -> Path:
 
 
 def temporary_directory() -> Path:
-    """Return a private temporary folder. Its path is fixed, unless another user owns that path."""
+    """Return a private temporary folder. The path is fixed, unless another user owns that path."""
     folder = Path(tempfile.gettempdir()) / f"hpu_magic-engine-{os.geteuid()}"
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)

@@ -28,7 +28,7 @@ def place(value: Any) -> Any:
 
 
 def numbered(value: Any) -> Any:
-    """Like `place`, but also map numbers; for arguments in which a number always means a GPU."""
+    """Like `place`, but also map numbers, for arguments in which a number always means a GPU."""
     return "hpu:0" if type(value) is int else place(value)
 
 

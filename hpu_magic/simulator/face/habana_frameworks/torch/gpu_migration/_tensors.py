@@ -88,7 +88,7 @@ def _operators_with_device() -> set[str]:
 
 def _map(owner: Any, path: str, name: str, *, tensors: bool) -> None:
     if isinstance(getattr(owner, name, None), type):
-        return  # an example is torch.Generator, whose constructor is an operator
+        return  # skip types such as torch.Generator, whose constructor is an operator
     method = owner is torch.Tensor
     replace(owner, name, mapped_to_card(f"{path}.{name}", method=method, tensors=tensors))
 

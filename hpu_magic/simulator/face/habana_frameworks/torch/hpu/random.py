@@ -33,8 +33,8 @@ def set_rng_ctx(ctx: str) -> None:
 
     DTensor increases the offset, so that each shard uses a different part of the same random
     sequence. The seed and offset determine the random numbers in every process. The generator's own
-    state contains both, so a run that restores this state draws the same random numbers for
-    DTensors. Raises ValueError if `ctx` is not "philox".
+    state contains the seed and the offset, so a run that restores this state draws the same random
+    numbers for DTensors. Raises ValueError if `ctx` is not "philox".
     """
     _check_context(ctx)
     _context.philox = True

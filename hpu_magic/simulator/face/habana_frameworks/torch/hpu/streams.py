@@ -1,4 +1,4 @@
-"""Streams. They have no effect, because simulated work is complete when a call returns."""
+"""Streams without an effect, because simulated work is complete when a call returns."""
 
 from __future__ import annotations
 

@@ -26,7 +26,8 @@ def initialize_distributed_hpu(
     Returns
     -------
     world_size, rank, local_rank : int
-        The arguments, or else the values from the environment, which default to 1, -1 and -1.
+        The arguments if passed, otherwise the values from the environment, which default to 1, -1
+        and -1.
 
     Raises
     ------

@@ -30,7 +30,7 @@ _BLOCKWISE = RotaryPosEmbeddingMode.BLOCKWISE
 def _matched(
     p: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Convert the tensors to float32 if any of them is float32, or else to the dtype of `p`."""
+    """Convert the tensors to float32 if any of them is float32, otherwise to the dtype of `p`."""
     in_float = torch.float32 in (p.dtype, cos.dtype, sin.dtype)
     dtype = torch.float32 if in_float else p.dtype
     return p.to(dtype), cos.to(dtype), sin.to(dtype)

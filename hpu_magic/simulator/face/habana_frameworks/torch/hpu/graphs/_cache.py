@@ -66,7 +66,7 @@ class CacheStatistics:
         self._warned = False
 
     def key_of(self, inputs: Any) -> Hashable | None:
-        """Return the key of a call's inputs. If they have no key, return None, and warn once."""
+        """Return the key of a call's inputs. Return None and warn once if there is none."""
         try:
             return input_key(inputs)
         except NoKeyError as error:

@@ -128,7 +128,7 @@ class HPUGraph:
         self.replayV2(self._inputs, tlist, asynchronous)
 
     def mark_user_inputs(self, inputs: Sequence[torch.Tensor]) -> None:
-        """Set the tensors that `replayV3` fills; raise RuntimeError outside of a capture."""
+        """Set the tensors that `replayV3` fills; raise RuntimeError outside a capture."""
         if not is_current_stream_capturing():
             raise RuntimeError("GRAPH:: mark_user_inputs must be while capturing in progress")
         self._inputs = list(inputs)

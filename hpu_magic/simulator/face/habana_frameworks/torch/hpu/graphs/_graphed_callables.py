@@ -214,9 +214,9 @@ def make_graphed_callables(
         See `HPUGraph`.
     disable_tensor_cache : bool
         Keep only inputs, outputs and gradients between replays. Intermediate results are freed
-        after the last operation that reads them, which may be in backward, or else by the next
-        forward. This option implies `dry_run`. ``PT_HPUGRAPH_DISABLE_TENSOR_CACHE=1`` enables it
-        for all callables.
+        after the last operation that reads them, which may be in backward, or at the latest by the
+        next forward. This option implies `dry_run`. ``PT_HPUGRAPH_DISABLE_TENSOR_CACHE=1`` enables
+        it for all callables.
 
     Raises
     ------

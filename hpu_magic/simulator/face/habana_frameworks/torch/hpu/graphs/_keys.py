@@ -108,7 +108,7 @@ def _key(obj: Any, parents: tuple[int, ...], *, in_object: bool = False) -> Hash
 
 
 def _pickled_key(obj: Any, parents: tuple[int, ...]) -> Hashable:
-    """Return the key of an object, based on the values that pickle and copy recreate it from."""
+    """Return the key of an object, based on the values from which pickle and copy recreate it."""
     kind = type(obj)
     try:
         reduce = copyreg.dispatch_table.get(kind)

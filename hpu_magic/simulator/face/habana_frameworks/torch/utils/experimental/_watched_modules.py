@@ -79,7 +79,7 @@ class _Log:
         self.step = 0
         self.calls: list[_ModuleCall] = []
         self.nested: list[int] = []
-        """For each running module, the number of compilations in its submodule calls."""
+        """The number of compilations in the submodule calls of each running module."""
 
     def raw_logs(self) -> list[str]:
         """Return one line per module call."""

@@ -162,7 +162,7 @@ def _linear(
     bias: torch.Tensor | None,
     is_first_microbatch: bool | None,
 ) -> torch.Tensor:
-    """Compute ``inp @ weight.T + bias``, in FP8 within `fp8_autocast` or else in `inp`'s dtype."""
+    """Compute ``inp @ weight.T + bias`` in FP8 within `fp8_autocast`, else in `inp`'s dtype."""
     require_features(module, inp, weight.shape[1])
     use = module.begin_forward(inp, weight)
     if use is not None:

@@ -55,7 +55,7 @@ class Fp8Module(nn.Module):
     fp8_meta : dict
         After the first run in FP8, this contains "scaling_fwd" and "scaling_bwd", each an
         `FP8TensorMeta`, and "recipe". If inputs and weights are cast to the dtype of the gradients,
-        it also contains "scaling_hybrid". All of these entries are part of the module's
+        `fp8_meta` also contains "scaling_hybrid". All of these entries are part of the module's
         ``state_dict``.
     """
 

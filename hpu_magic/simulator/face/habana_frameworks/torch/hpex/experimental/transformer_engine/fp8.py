@@ -190,7 +190,7 @@ class FP8GlobalStateManager:
 
     @classmethod
     def region(cls) -> Region | None:
-        """Return the innermost region, or None outside of regions."""
+        """Return the innermost region, or None outside all regions."""
         return _regions.entered[-1] if _regions.entered else None
 
     @classmethod
@@ -201,7 +201,7 @@ class FP8GlobalStateManager:
 
     @classmethod
     def get_fp8_recipe(cls) -> DelayedScaling:
-        """Return the recipe of the current region, or the default recipe outside of regions."""
+        """Return the recipe of the current region, or the default recipe outside all regions."""
         region = cls.region()
         return region.recipe if region else get_default_fp8_recipe()
 
