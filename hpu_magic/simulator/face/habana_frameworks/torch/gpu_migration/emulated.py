@@ -192,7 +192,7 @@ def comm_broadcast(
 def comm_broadcast_coalesced(
     tensors: Sequence[torch.Tensor], devices: Sequence[Any], buffer_size: int = 0
 ) -> tuple[tuple[torch.Tensor, ...], ...]:
-    """Return one tuple of on-card tensors for each device."""
+    """Return a tuple of tensors on the card for each device."""
     return tuple(tuple(each.to("hpu") for each in tensors) for _ in devices)
 
 

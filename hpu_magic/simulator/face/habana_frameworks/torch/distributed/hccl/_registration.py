@@ -131,7 +131,7 @@ def _accept_devices_of_barriers() -> None:
 def _draw_by_offsets() -> None:
     """Make DTensor exit its random number context even after an error, which PyTorch does not do.
 
-    DTensor can then also use a generator that the user passes. PyTorch expects the state of such a
+    DTensor can then also use a generator that the user passes. PyTorch expects the state of a
     generator to be a seed and an offset.
     """
     from habana_frameworks.torch.hpu.random import PhiloxStates

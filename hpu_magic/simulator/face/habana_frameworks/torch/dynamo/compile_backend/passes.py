@@ -55,7 +55,7 @@ def _native_dropout(x: torch.Tensor, p: float, train: bool | None) -> Any:
         return x.clone(), torch.ones_like(x, dtype=torch.bool)
     if p == 1:
         return torch.zeros_like(x), torch.zeros_like(x, dtype=torch.bool)
-    # The mask is the scaled noise. The forward and the backward pass therefore each need a single
+    # The dropout mask is already scaled, so the forward and backward passes each need a single
     # multiplication, as in eager mode. Random numbers are drawn in the same order as in eager mode,
     # so that a given seed drops the same elements.
     order = list(range(x.dim()))

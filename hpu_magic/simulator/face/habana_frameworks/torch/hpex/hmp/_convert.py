@@ -188,7 +188,7 @@ def _cast(value: Any, dtype: torch.dtype) -> Any:
 
 
 def _copy_back(copy: Any, argument: Any) -> None:
-    """Copy the values that a function wrote to a cast copy back into the original argument."""
+    """Copy what a function wrote to the cast copy of an argument back to the argument."""
     if copy is not argument:
         with torch.no_grad():
             argument.copy_(copy)

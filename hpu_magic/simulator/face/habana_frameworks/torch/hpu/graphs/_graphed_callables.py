@@ -41,7 +41,7 @@ class TrainingGraphs:
         self._cacheless = disable_tensor_cache
         dry_run = dry_run or disable_tensor_cache
         self._inputs = list(inputs)
-        self._replays = 0  # the number of replays also identifies a call
+        self._replays = 0  # number of replays, which also identifies a call
         self._freed_call = 0  # the last call whose results were freed by backward
         self._is_reset = False
         self._forward = WrappedGraph()

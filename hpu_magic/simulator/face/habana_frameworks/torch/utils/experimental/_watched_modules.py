@@ -23,7 +23,7 @@ _MODULES = ("Module name", "Recompile count")
 
 
 class CallRecord(NamedTuple):
-    """Calls to a model with the same input shapes, and the number of resulting compilations.
+    """The numbers of calls and compilations for the same input shapes of a model.
 
     Compilations between two calls are attributed to the first call.
     """
