@@ -67,7 +67,7 @@ class Named(NamedTuple):
 
 
 class Failed(AssertionError):
-    """A function raised on one of the ranks."""
+    """A function raised an error on one of the ranks."""
 
 
 class Server:
@@ -140,7 +140,7 @@ class Ranks:
         self._connections = connections
 
     def __call__(self, function: Callable[..., Any] | Named, *args: Any) -> list[Any]:
-        """Return the result of a function on each rank; the function must not raise."""
+        """Return the result of a function on each rank; the function must not raise an error."""
         self.ask(function, *args)
         answers = [self.answer(rank) for rank in range(len(self.pids))]
         for rank, (_, error) in enumerate(answers):

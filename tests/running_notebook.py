@@ -83,7 +83,7 @@ class Notebook:
     def interrupted(
         self, *moments: float, when: Callable[[], bool] = lambda: True
     ) -> Iterator[None]:
-        """Interrupt the cell inside the block, like a front end.
+        """Interrupt the cell in the block, as a front end would.
 
         The interrupts are sent `moments` seconds after `when` returns True.
         """
@@ -108,6 +108,6 @@ class Notebook:
             thread.join()
 
     def close(self) -> None:
-        """End the kernel, like a front end."""
+        """End the kernel, as a front end would."""
         self._client._cleanup_kernel()
         self._cards.cleanup()

@@ -1,4 +1,4 @@
-"""The command hpu-magic; the tests of `top` are in tests/monitor."""
+"""Test the command hpu-magic; the tests of `top` are in tests/monitor."""
 
 import re
 import shlex

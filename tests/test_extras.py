@@ -1,4 +1,4 @@
-"""The contents of extras, and messages about missing modules."""
+"""Test the contents of extras, and messages about missing modules."""
 
 import importlib.metadata
 import sys

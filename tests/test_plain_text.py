@@ -1,4 +1,4 @@
-"""Escaping of untrusted text in terminals and pages."""
+"""Test escaping of untrusted text in terminals and pages."""
 
 import json
 import os

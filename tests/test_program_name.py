@@ -1,4 +1,4 @@
-"""Public names of processes."""
+"""Test public names of processes."""
 
 import sys
 from subprocess import PIPE, Popen

@@ -1,4 +1,4 @@
-"""Project files other than code: versions, citation, workflow, issue forms and hooks."""
+"""Test project files other than code: versions, citation, workflow, issue forms and hooks."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""Conflicts between installed libraries, and their messages."""
+"""Test conflicts between installed libraries, and their messages."""
 
 import packaging.requirements  # noqa: F401 - imported before a test replaces sys.path
 import pytest

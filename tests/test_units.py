@@ -1,4 +1,4 @@
-"""Formatting of numbers with units."""
+"""Test formatting of numbers with units."""
 
 import pytest
 

@@ -1,8 +1,8 @@
 """pytest plug-in that imports torchvision from PyPI with any build of the same release of torch.
 
-The wheel's operators need the build of torch on PyPI. Without them, the import fails when it adds
-their fake kernels, so this module declares them. Image datasets and transforms do not use these
-operators.
+The wheel's operators need the build of torch on PyPI. If these operators are missing, importing
+torchvision fails when it registers fake kernels for them, so this module declares the operators.
+Image datasets and transforms do not use these operators.
 """
 
 import torch

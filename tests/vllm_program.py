@@ -1,7 +1,8 @@
 """A program with the options, the endpoints and the metrics of ``vllm serve``, for tests.
 
-It holds a card in a child process, like vLLM, and generates 10 tokens per request to /generate.
-The child of real vLLM may survive a server that is killed; with --survive, this one always does.
+It holds a card in a child process, like vLLM, and generates 10 tokens per request to /generate. The
+child of real vLLM may survive a server that is killed; with --survive, the child of this program
+always does.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""`hpu_magic.advise`, `%hpu_advise` and the advice of a fit."""
+"""Test `hpu_magic.advise`, `%hpu_advise` and the advice of a fit."""
 
 import ast
 import re

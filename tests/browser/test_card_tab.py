@@ -1,4 +1,4 @@
-"""The tab of a card in a real JupyterLab and a real Chromium."""
+"""Test the tab of a card in a real JupyterLab and a real Chromium."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""Fits in the sidebar, after a reload and in another browser."""
+"""Test fits in the sidebar, after a reload and in another browser."""
 
 import pytest
 from conftest import NOTIFYING, run_lab

@@ -1,4 +1,4 @@
-"""Busy cards in a real JupyterLab: showing and shutting down their holders."""
+"""Test busy cards in a real JupyterLab: showing and shutting down their holders."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Outputs of commands in the light and the dark theme."""
+"""Test outputs of commands in the light and the dark theme."""
 
 import pytest
 from lab_page import (

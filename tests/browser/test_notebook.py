@@ -1,4 +1,4 @@
-"""Panel and card pages in a real Notebook 7, if it is installed."""
+"""Test panel and card pages in a real Notebook 7, if it is installed."""
 
 import importlib.util
 import re

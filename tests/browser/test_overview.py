@@ -1,4 +1,4 @@
-"""The overview of all cards over time, in a real JupyterLab and a real Chromium."""
+"""Test the overview of all cards over time, in a real JupyterLab and a real Chromium."""
 
 import json
 import re

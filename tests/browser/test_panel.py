@@ -1,4 +1,4 @@
-"""The live panel in a real JupyterLab and a real Chromium."""
+"""Test the live panel in a real JupyterLab and a real Chromium."""
 
 import math
 import re

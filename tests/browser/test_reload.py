@@ -1,4 +1,4 @@
-"""Fits whose page is reloaded, closed or opened again, in a real JupyterLab."""
+"""Test fits whose page is reloaded, closed or reopened, in a real JupyterLab."""
 
 import json
 import subprocess

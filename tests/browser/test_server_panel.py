@@ -1,4 +1,4 @@
-"""The live panel of ``%hpu_serve`` and its card's holder, with a program that replaces vLLM."""
+"""Test the live panel of ``%hpu_serve`` and its card's holder, with a replacement for vLLM."""
 
 import pytest
 import vllm_program

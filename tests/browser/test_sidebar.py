@@ -1,4 +1,4 @@
-"""Sidebar, status bar and mode switch in a real JupyterLab and a real Chromium."""
+"""Test sidebar, status bar and mode switch in a real JupyterLab and a real Chromium."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The sidebar with real cards, without cards, and without access to the server's data."""
+"""Test the sidebar with real cards, without cards, and without access to the server's data."""
 
 import json
 
@@ -45,7 +45,7 @@ def test_real_cards_show_their_available_values(page, start_lab, hlml_cards):
 
 @pytest.fixture
 def vendor_package(tmp_path):
-    """Environment with an installed vendor package, so that no cards are simulated."""
+    """An environment with the vendor's package installed, so that no cards are simulated."""
     package = tmp_path / "site" / "habana_frameworks" / "torch"
     package.mkdir(parents=True)
     for folder in (package.parent, package):

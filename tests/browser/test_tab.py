@@ -1,4 +1,4 @@
-"""Completion with Tab in a real JupyterLab."""
+"""Test completion with Tab in a real JupyterLab."""
 
 import pytest
 from lab_page import offered_by_tab, run_notebook, wait_until

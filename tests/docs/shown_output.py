@@ -30,7 +30,7 @@ def _plain(text: str) -> str:
 
 
 def _pattern(expected: str) -> str:
-    """Return the regular expression of a text, with a group for each number."""
+    """Return a regular expression for a text, with a group for each number."""
     parts = re.split(rf"(^\.\.\.\n|\.\.\.|{_NUMBER})", expected, flags=re.MULTILINE)
     wild = {"...\n": r"(?:.*\n)?", "...": ".*?"}
     return "".join(

@@ -1,4 +1,4 @@
-"""The tests named in docs/lightning.md."""
+"""Check that the tests named in docs/lightning.md exist."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The checks of commands and outputs on pages."""
+"""Test the checks of commands and outputs on pages."""
 
 import pytest
 import shell_commands

@@ -1,4 +1,4 @@
-"""The site built by Sphinx, without outputs of notebooks."""
+"""Test the site built by Sphinx, without outputs of notebooks."""
 
 import importlib.util
 import re

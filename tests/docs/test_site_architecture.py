@@ -1,4 +1,4 @@
-"""The diagram of the parts, compared with their table."""
+"""Test the diagram of the parts against their table."""
 
 import itertools
 import re

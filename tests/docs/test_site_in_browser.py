@@ -1,4 +1,4 @@
-"""The built site in Chromium, opened from files by `make check-docs`."""
+"""Test the built site in Chromium, opened from files by `make check-docs`."""
 
 import functools
 import http.server

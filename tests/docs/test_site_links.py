@@ -1,4 +1,4 @@
-"""Links of a page on the site have the same targets as in the project."""
+"""Links on the site's pages have the same targets as in the project."""
 
 import pytest
 from website.links import on_the_site

@@ -1,4 +1,4 @@
-"""Execution of the site's notebooks, and their cards in the gallery."""
+"""Test execution of the site's notebooks, and their cards in the gallery."""
 
 import base64
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The worked examples of CONTRIBUTING.md, applied to a copy of the project."""
+"""Test the worked examples of CONTRIBUTING.md, applied to a copy of the project."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""The command %%hpu_dry_run and the function hpu_magic.dry_run."""
+"""Test the command %%hpu_dry_run and the function hpu_magic.dry_run."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The command hpu-magic dry-run."""
+"""Test the command hpu-magic dry-run."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""How dry runs end: early, with a status, by a signal, or because the script is not supported."""
+"""Test how dry runs end: early, with a status, by a signal, or because a script is unsupported."""
 
 import contextlib
 import json

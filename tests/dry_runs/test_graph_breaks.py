@@ -1,4 +1,4 @@
-"""Graph breaks of compiled code in dry runs."""
+"""Test graph breaks of compiled code in dry runs."""
 
 
 def test_graph_breaks_of_compiled_code_are_counted(dry):

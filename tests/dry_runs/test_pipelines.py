@@ -1,4 +1,4 @@
-"""Dry runs of programs whose ranks exchange messages."""
+"""Test dry runs of programs whose ranks exchange messages."""
 
 import os
 import subprocess

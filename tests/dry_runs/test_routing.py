@@ -1,4 +1,4 @@
-"""Dry runs of programs that route tokens to experts."""
+"""Test dry runs of programs that route tokens to experts."""
 
 import pytest
 

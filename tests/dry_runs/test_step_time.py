@@ -1,4 +1,4 @@
-"""The time of a step in a dry run: phases, modules, throughput and advice."""
+"""Test the time of a step in a dry run: phases, modules, throughput and advice."""
 
 import json
 import re

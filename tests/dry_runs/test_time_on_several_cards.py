@@ -1,4 +1,4 @@
-"""Time and bytes of steps on several cards in dry runs."""
+"""Test time and bytes of steps on several cards in dry runs."""
 
 import subprocess
 import textwrap

@@ -5,4 +5,4 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def _device(shell):
-    """The device that fake tensors are on."""
+    """The device of fake tensors."""

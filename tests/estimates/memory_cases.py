@@ -324,7 +324,7 @@ def huggingface(name, **options):
 
 
 def rows(name, repeats=8):
-    """Return a function that creates a repeated batch of a tiny model."""
+    """Return a function that creates a large batch by repeating the batch of a tiny model."""
 
     def make():
         batch = tiny_models.MODELS[name][1]()

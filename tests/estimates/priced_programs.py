@@ -1,4 +1,4 @@
-"""Traced programs for tests of prices."""
+"""Traced programs for tests of operation costs."""
 
 import torch
 

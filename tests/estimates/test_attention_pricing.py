@@ -1,4 +1,4 @@
-"""Costs of attention."""
+"""Test costs of attention."""
 
 import pytest
 from priced_programs import PEAK, costs_of, nn, traced

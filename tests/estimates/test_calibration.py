@@ -1,4 +1,4 @@
-"""The published measurements, and the tables with the errors of estimates."""
+"""Test the published measurements, and the tables with the errors of estimates."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""Dry runs of programs that repeat measured training jobs."""
+"""Test dry runs of programs that repeat measured training jobs."""
 
 import re
 import subprocess

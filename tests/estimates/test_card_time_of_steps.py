@@ -1,4 +1,4 @@
-"""The simulated card's clock compared with estimates of the same steps."""
+"""Test the simulated card's clock against estimates of the same steps."""
 
 import json
 from pathlib import Path

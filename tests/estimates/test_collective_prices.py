@@ -1,4 +1,4 @@
-"""The time of collectives on the simulated card's clock."""
+"""Test the time of collectives on the simulated card's clock."""
 
 import pytest
 

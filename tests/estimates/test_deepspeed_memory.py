@@ -1,4 +1,4 @@
-"""Estimates with a DeepSpeed configuration; tests on two cards compare them with measurements."""
+"""Test estimates with a DeepSpeed configuration; other tests compare them with measurements."""
 
 import json
 from importlib import import_module

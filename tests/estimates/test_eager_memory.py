@@ -1,4 +1,4 @@
-"""Estimated memory compared with the simulator's memory use in eager mode."""
+"""Test estimated memory against the simulator's memory use in eager mode."""
 
 import pytest
 from memory_cases import CASES, differences, estimated, measured, names

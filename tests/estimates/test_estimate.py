@@ -1,4 +1,4 @@
-"""`hpu_magic.estimate` and `%hpu_estimate`."""
+"""Test `hpu_magic.estimate` and `%hpu_estimate`."""
 
 import copy
 import pickle

@@ -1,4 +1,4 @@
-"""Supported inputs of a model, and errors for unsupported inputs."""
+"""Test supported inputs of a model, and errors for unsupported inputs."""
 
 import random
 from collections import UserDict

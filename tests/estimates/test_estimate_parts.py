@@ -1,4 +1,4 @@
-"""Parts of an estimate: arguments, calls, modules, and the search for a batch size."""
+"""Test parts of an estimate: arguments, calls, modules, and the search for a batch size."""
 
 import pytest
 import torch

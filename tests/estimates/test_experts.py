@@ -1,4 +1,4 @@
-"""Estimates of mixture-of-experts models, and of experts that several cards share."""
+"""Test estimates of mixture-of-experts models, and of experts that several cards share."""
 
 from math import prod
 

@@ -1,4 +1,4 @@
-"""Estimates of text generation: time, memory, largest batch, and errors."""
+"""Test estimates of text generation: time, memory, largest batch, and errors."""
 
 import pickle
 from dataclasses import replace

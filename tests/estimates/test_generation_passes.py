@@ -1,4 +1,4 @@
-"""Passes of language models over a prompt, and over one token with a cache."""
+"""Test passes of language models over a prompt, and over one token with a cache."""
 
 import pytest
 import torch

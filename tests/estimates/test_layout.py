@@ -1,4 +1,4 @@
-"""Layouts of cards, and each card's share of the work."""
+"""Test layouts of cards, and each card's share of the work."""
 
 import pytest
 from torch import nn

@@ -1,4 +1,4 @@
-"""Estimated memory compared with the simulator's memory use in lazy mode."""
+"""Test estimated memory against the simulator's memory use in lazy mode."""
 
 import json
 from pathlib import Path

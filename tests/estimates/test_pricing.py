@@ -1,4 +1,4 @@
-"""Costs of operations in cases that can be calculated by hand."""
+"""Test costs of operations in cases that can be calculated by hand."""
 
 import pytest
 import torch

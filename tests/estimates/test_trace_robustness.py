@@ -1,4 +1,4 @@
-"""Traces of unusual models, and the state that a trace must not change."""
+"""Test traces of unusual models, and the state that a trace must not change."""
 
 import random
 from collections import deque

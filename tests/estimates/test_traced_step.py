@@ -1,4 +1,4 @@
-"""Several estimates from one trace, and estimates of single collectives."""
+"""Test several estimates from one trace, and estimates of single collectives."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Traces in a process without a card, where CPU tensors replace device tensors."""
+"""Test traces in a process without a card, where CPU tensors replace device tensors."""
 
 import subprocess
 import sys

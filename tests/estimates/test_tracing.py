@@ -1,4 +1,4 @@
-"""Operations and memory of a step that is traced without being computed."""
+"""Test operations and memory of a step that is traced without being computed."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The workflow in docs/examples: its expressions, and its commands, run in a repository."""
+"""Test the workflow in docs/examples: its expressions, and its commands, run in a repository."""
 
 import os
 import re

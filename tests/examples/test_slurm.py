@@ -1,4 +1,4 @@
-"""The SLURM script in docs/examples, with replacements for SLURM's commands."""
+"""Test the SLURM script in docs/examples, with replacements for SLURM's commands."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Fits with a panel: results, early end, failures and interrupts."""
+"""Test fits with a panel: results, early ends, failures and interrupts."""
 
 import contextlib
 import os

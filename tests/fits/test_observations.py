@@ -1,4 +1,4 @@
-"""Observations of a fit: waiting for batches, compilations, fallbacks, settings."""
+"""Test observations of a fit: waiting for batches, compilations, fallbacks, settings."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Publishing a running fit for other processes."""
+"""Test publishing a running fit for other processes."""
 
 import math
 import os
@@ -38,7 +38,7 @@ def published_fit():
 
 @pytest.fixture
 def fit(run, succeeds, shell, own_folder):
-    """Run a fit that calls a function at the start of each batch; return its cell."""
+    """Run a fit that calls a function at the start of each batch; return the cell."""
     succeeds(SETUP)
 
     def run_fit(call, model="model", **options):

@@ -1,4 +1,4 @@
-"""Plain loops with a panel: results, outcomes, nested loops and validations."""
+"""Test plain loops with a panel: results, outcomes, nested loops and validations."""
 
 import inspect
 import math

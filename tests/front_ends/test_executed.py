@@ -1,4 +1,4 @@
-"""Notebooks run by papermill and by nbconvert with ``--execute``."""
+"""Test notebooks run by papermill and by nbconvert with ``--execute``."""
 
 import re
 import sys

@@ -78,7 +78,7 @@ class MadeMachine:
     def check(self, check: Callable[[Machine], Iterator[Finding]]) -> list[str]:
         """Return the states of a check's findings and record their texts.
 
-        Green findings have no fix, all others have one.
+        Green findings have no fix; all others have one.
         """
         findings = list(check(self.machine))
         assert all(bool(finding.fix) == (finding.state != "green") for finding in findings)

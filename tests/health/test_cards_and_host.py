@@ -1,4 +1,4 @@
-"""Driver, cards, memory, shared memory, huge pages and the private folder."""
+"""Test the checks of driver, cards, memory, shared memory, huge pages and private folder."""
 
 import os
 import re

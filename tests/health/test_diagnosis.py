@@ -1,4 +1,4 @@
-"""The doctor: text, JSON, magic, and a Python without packages."""
+"""Test the doctor: text, JSON, magic, and a Python without packages."""
 
 import getpass
 import json

@@ -1,4 +1,4 @@
-"""Harmful flags, growing folders, and Jupyter."""
+"""Test the checks of harmful flags, growing folders and Jupyter."""
 
 import csv
 import os

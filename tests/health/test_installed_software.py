@@ -1,4 +1,4 @@
-"""Installed packages and their versions."""
+"""Test the checks of installed packages and their versions."""
 
 import dataclasses
 import re

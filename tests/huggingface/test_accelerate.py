@@ -1,4 +1,4 @@
-"""accelerate on one card, compared with the CPU: loops, states, hooks and offload."""
+"""Test accelerate on one card against the CPU: loops, states, hooks and offload."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""accelerate's commands and launchers, on two cards."""
+"""Test accelerate's commands and launchers, on two cards."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Explanations below errors of Hugging Face's libraries, in a shell."""
+"""Test explanations below errors of Hugging Face's libraries, in a shell."""
 
 import http.server
 import threading

@@ -1,4 +1,4 @@
-"""Fits of transformers' `Trainer` with a panel: their results, ends and errors."""
+"""Test fits of transformers' `Trainer` with a panel: their results, ends and errors."""
 
 import math
 import os

@@ -1,4 +1,4 @@
-"""Models of transformers that `wrap` runs in HPU Graphs, compared with the CPU."""
+"""Test models of transformers that `wrap` runs in HPU Graphs against the CPU."""
 
 import json
 from pathlib import Path

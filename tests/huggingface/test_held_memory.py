@@ -1,4 +1,4 @@
-"""`%hpu_memory` with models of transformers and their key/value caches."""
+"""Test `%hpu_memory` with models of transformers and their key/value caches."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""LoRA of peft on the device."""
+"""Test LoRA of peft on the device."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Fits with optimum-habana, compared with transformers on the CPU with the same seed.
+"""Test fits with optimum-habana against transformers on the CPU with the same seed.
 
 optimum-habana needs older releases of the libraries, so each program runs in a separate
 environment, once in each mode and once on the CPU without optimum-habana.

@@ -1,4 +1,4 @@
-"""Text generation with optimum-habana's Llama, compared with transformers on the CPU."""
+"""Test text generation with optimum-habana's Llama against transformers on the CPU."""
 
 import pytest
 from features import OPTIMUM_HABANA, proves

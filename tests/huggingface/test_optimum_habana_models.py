@@ -1,4 +1,4 @@
-"""Models and pipelines of optimum-habana, compared with their originals on the CPU."""
+"""Test models and pipelines of optimum-habana against their originals on the CPU."""
 
 import pytest
 from features import OPTIMUM_HABANA, proves

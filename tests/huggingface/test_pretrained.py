@@ -1,4 +1,4 @@
-"""Loading and saving models of transformers, and pipelines with them."""
+"""Test loading and saving models of transformers, and pipelines with them."""
 
 import pytest
 

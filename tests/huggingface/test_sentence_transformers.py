@@ -1,4 +1,4 @@
-"""sentence-transformers on the device, compared with the CPU."""
+"""Test sentence-transformers on the device against the CPU."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""transformers' `Trainer` on two cards, compared with one process that reads the same batches."""
+"""Test transformers' `Trainer` on two cards against one process that reads the same batches."""
 
 import functools
 import json

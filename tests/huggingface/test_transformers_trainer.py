@@ -1,4 +1,4 @@
-"""transformers' `Trainer` on the device, compared with the CPU with the same seed."""
+"""Test transformers' `Trainer` on the device against the CPU with the same seed."""
 
 import math
 import os

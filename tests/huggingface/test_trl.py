@@ -1,4 +1,4 @@
-"""Trainers of trl and sentence-transformers with a panel, compared with the CPU."""
+"""Test trainers of trl and sentence-transformers with a panel against the CPU."""
 
 import re
 

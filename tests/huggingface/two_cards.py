@@ -10,7 +10,7 @@ from torch import nn
 
 
 def reset_state():
-    """Reset the library's state of the process."""
+    """Reset accelerate's state in this process."""
     from accelerate.state import AcceleratorState, GradientState
 
     AcceleratorState._reset_state(reset_partial_state=True)

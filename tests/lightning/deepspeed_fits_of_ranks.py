@@ -207,7 +207,8 @@ def command_line(config: str) -> tuple[str, int, str, int]:
 def killed(rank: int, hook: str) -> str:
     """Kill a rank in a hook after three steps; return the error of the other rank's fit.
 
-    The other rank calls the hook, too. After `configure_optimizers`, it initializes DeepSpeed.
+    The other rank also calls the hook. After `configure_optimizers`, that rank initializes
+    DeepSpeed.
     """
 
     class Killed(Net):

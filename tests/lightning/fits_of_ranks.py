@@ -22,7 +22,7 @@ LAZY = os.environ.get("PT_HPU_LAZY_MODE") == "1"
 
 
 class Net(Steps, lightning.LightningModule):
-    """A classifier that logs the mean of all ranks."""
+    """A classifier that logs the mean over all ranks."""
 
     def __init__(self):
         super().__init__()

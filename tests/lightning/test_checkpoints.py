@@ -1,4 +1,4 @@
-"""Checkpoints that move between the card and machines without one, and resumed fits."""
+"""Test checkpoints that move between the card and machines without one, and resumed fits."""
 
 import copy
 import dataclasses

@@ -1,4 +1,4 @@
-"""LightningCLI on hpu, with flags, class paths and a configuration file."""
+"""Test LightningCLI on hpu, with flags, class paths and a configuration file."""
 
 import pytest
 from steps import QUIET

@@ -1,4 +1,4 @@
-"""DeepSpeed's strategy and precision plug-in, on one card and in ranks on two cards."""
+"""Test DeepSpeed's strategy and precision plug-in, on one card and in ranks on two cards."""
 
 import re
 from pathlib import Path

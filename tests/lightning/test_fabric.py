@@ -1,4 +1,4 @@
-"""Fabric loops on hpu, compared with the same loops on the CPU."""
+"""Test Fabric loops on hpu against the same loops on the CPU."""
 
 import importlib
 import os

@@ -1,4 +1,4 @@
-"""FP8 training with Lightning, as the plug-in's documentation describes it."""
+"""Test FP8 training with Lightning, as the plug-in's documentation describes it."""
 
 import functools
 import gc

@@ -1,4 +1,4 @@
-"""FP8 inference with Lightning's plug-in: measured in one process, quantized in another."""
+"""Test FP8 inference with Lightning's plug-in: measured in one process, quantized in another."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Habana Mixed Precision, the plug-in of the first releases, with custom operator lists."""
+"""Test Habana Mixed Precision, the plug-in of the first releases, with custom operator lists."""
 
 import pytest
 

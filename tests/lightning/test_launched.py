@@ -1,4 +1,4 @@
-"""Scripts that Lightning starts once per card, and whose processes end together."""
+"""Test scripts that Lightning starts once per card, and whose processes end together."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Step marks and step closures in lazy mode; eager mode has none."""
+"""Test step marks and step closures in lazy mode; eager mode has none."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Lightning's `Trainer` on hpu, in both distributions of Lightning."""
+"""Test Lightning's `Trainer` on hpu, in both distributions of Lightning."""
 
 import copy
 import importlib

@@ -1,4 +1,4 @@
-"""Lightning's profilers with operations on the card."""
+"""Test Lightning's profilers with operations on the card."""
 
 import json
 

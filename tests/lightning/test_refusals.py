@@ -1,4 +1,4 @@
-"""One-sentence errors for arguments that hpu does not support."""
+"""Test one-sentence errors for arguments that hpu does not support."""
 
 import os
 from typing import Any

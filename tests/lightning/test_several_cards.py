@@ -1,4 +1,4 @@
-"""Fits of `fits_of_ranks` and `sharded_fits_of_ranks` on two and on four cards."""
+"""Test the fits in `fits_of_ranks` and `sharded_fits_of_ranks` on two and on four cards."""
 
 import os
 from pathlib import Path

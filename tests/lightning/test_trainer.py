@@ -1,4 +1,4 @@
-"""Runs of a `Trainer` on hpu, compared with the same runs on the CPU."""
+"""Test runs of a `Trainer` on hpu against the same runs on the CPU."""
 
 import importlib
 import os

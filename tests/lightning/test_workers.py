@@ -1,4 +1,4 @@
-"""A `Trainer` in the workers of a notebook, which are interactive processes with ranks."""
+"""Test a `Trainer` in the workers of a notebook, which are interactive processes with ranks."""
 
 import pytest
 from running_notebook import Notebook

@@ -1,4 +1,4 @@
-"""Behavior of all commands: help, options, defaults and invalid input.
+"""Test behavior of all commands: help, options, defaults and invalid input.
 
 ``make fuzz`` runs ten times as many random lines per command.
 """
@@ -238,7 +238,7 @@ def test_unknown_option_lists_all_options(run):
 
 
 def is_raised_by_the_statement(error):
-    """Return whether the timed statement raised the error, not the command."""
+    """Return whether the timed statement, not the command, raised the error."""
     frames = traceback.extract_tb(error.__traceback__)
     return any(frame.filename.startswith("<ipython-input") for frame in frames)
 

@@ -1,4 +1,4 @@
-"""The complete lists of completions for command lines, in notebooks and in a terminal."""
+"""Test the complete lists of completions for command lines, in notebooks and in a terminal."""
 
 import pytest
 from IPython.core.completer import provisionalcompleter

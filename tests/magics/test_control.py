@@ -1,4 +1,4 @@
-"""Requests of front ends on a kernel's control channel."""
+"""Test requests of front ends on a kernel's control channel."""
 
 from contextlib import ExitStack
 

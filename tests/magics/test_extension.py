@@ -1,4 +1,4 @@
-"""%load_ext hpu_magic, import hpu_magic, and %hpu."""
+"""Test %load_ext hpu_magic, import hpu_magic, and %hpu."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Measure in one process and quantize in another, and check the errors of both commands."""
+"""Test measuring in one process, quantizing in another, and the errors of both commands."""
 
 import json
 import math

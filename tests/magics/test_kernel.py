@@ -1,4 +1,4 @@
-"""Cells with a magic in a real kernel: display, await, interrupt."""
+"""Test cells with a magic in a real kernel: display, await, interrupt."""
 
 import pytest
 from notebook_kernel import running_kernel

@@ -1,4 +1,4 @@
-"""Cards with the names of the users to whom they are assigned."""
+"""Test cards with the names of the users to whom they are assigned."""
 
 import json
 from dataclasses import replace

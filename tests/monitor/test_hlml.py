@@ -1,4 +1,4 @@
-"""Real cards, read through the real binding from a test library that replaces HLML."""
+"""Test real cards, read through the real binding from a test library that replaces HLML."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Real cards, read from the output of the vendor's hl-smi."""
+"""Test real cards, read from the output of the vendor's hl-smi."""
 
 import json
 import os

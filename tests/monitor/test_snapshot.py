@@ -1,4 +1,4 @@
-"""Snapshots of the machine's cards."""
+"""Test snapshots of the machine's cards."""
 
 import dataclasses
 import os

@@ -1,4 +1,4 @@
-"""The command hpu-magic top."""
+"""Test the command hpu-magic top."""
 
 import fcntl
 import json

@@ -1,4 +1,4 @@
-"""The object detection notebook: its outputs, and the functions that it defines."""
+"""Test the object detection notebook: its outputs, and the functions that it defines."""
 
 import base64
 import io

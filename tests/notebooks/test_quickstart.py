@@ -1,4 +1,4 @@
-"""The quickstart notebook and `make demo`."""
+"""Test the quickstart notebook and `make demo`."""
 
 import base64
 import contextlib

@@ -1,4 +1,4 @@
-"""Objects of ended panels in the kernel."""
+"""Test objects of ended panels in the kernel."""
 
 import gc
 import weakref

@@ -1,4 +1,4 @@
-"""Metrics logged by a fit: charts, values, and the number of values that are read."""
+"""Test metrics logged by a fit: charts, values, and the number of values that are read."""
 
 import math
 import re
@@ -70,7 +70,7 @@ def texts(picture):
 
 
 def titles(picture):
-    """Return the titles of metric charts, among other words."""
+    """Return the words in the metric charts, which include the titles."""
     words = [text for text in texts(picture) if text and not text[0].isdigit()]
     return [text.partition(",")[0] for text in words[: words.index("steps per second")]]
 

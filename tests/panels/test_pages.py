@@ -1,4 +1,4 @@
-"""Pages of a kernel during a fit: the page that started it, and a page loaded later."""
+"""Test pages of a kernel during a fit: the page that started it, and a page loaded later."""
 
 import contextlib
 import json
@@ -88,7 +88,7 @@ class Page:
         return str(status["content"]["execution_state"])
 
     def states(self):
-        """Request the states of all widgets, like a page that loads."""
+        """Request the states of all widgets, as a page does when it loads."""
         control = uuid.uuid4().hex
         self.send("comm_open", comm_id=control, target_name=STATES, data={})
         self.send_data(control, method="request_states")

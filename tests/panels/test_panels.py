@@ -1,4 +1,4 @@
-"""Panels: charts, pictures, saved outputs and size limits."""
+"""Test panels: charts, pictures, saved outputs and size limits."""
 
 import itertools
 import json

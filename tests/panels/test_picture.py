@@ -1,4 +1,4 @@
-"""Contents of a fit's picture: curves, best values, epochs, memory."""
+"""Test contents of a fit's picture: curves, best values, epochs, memory."""
 
 import math
 import re

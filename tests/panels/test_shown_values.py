@@ -1,4 +1,4 @@
-"""Values in a fit's panel: losses, steps, memory and nonfinite values."""
+"""Test values in a fit's panel: losses, steps, memory and nonfinite values."""
 
 import math
 import sys

@@ -1,4 +1,4 @@
-"""DeepSpeed in the workers of a notebook: panel, table of ranks, result, and a rank that ends."""
+"""Test DeepSpeed in a notebook's workers: panel, table of ranks, result, and a rank that exits."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Cells on several ranks in which ``deepspeed.initialize`` fails, hangs or is interrupted."""
+"""Test cells on several ranks in which ``deepspeed.initialize`` fails, hangs or is interrupted."""
 
 import importlib.util
 

@@ -1,4 +1,4 @@
-"""Output of ranks: names, lines, tables and errors."""
+"""Test output of ranks: names, lines, tables and errors."""
 
 import resource
 

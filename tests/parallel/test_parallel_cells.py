@@ -1,4 +1,4 @@
-"""Cells on several ranks, in a real kernel with real workers."""
+"""Test cells on several ranks, in a real kernel with real workers."""
 
 import os
 import re

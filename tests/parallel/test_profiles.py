@@ -1,4 +1,4 @@
-"""Workers launched by the documented IPython profile, with a local queue."""
+"""Test workers launched by the documented IPython profile, with a local queue."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Ray's detection of cards, and Ray Train with one card per worker."""
+"""Test Ray's detection of cards, and Ray Train with one card per worker."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Cells on several ranks from a terminal."""
+"""Test cells on several ranks from a terminal."""
 
 import os
 import re

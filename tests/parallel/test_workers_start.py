@@ -1,4 +1,4 @@
-"""Starting workers on a slow machine, and workers that exit immediately."""
+"""Test starting workers on a slow machine, and workers that exit immediately."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The parts of benchmark reports that do not depend on a quiet machine."""
+"""Test the parts of benchmark reports that do not depend on a quiet machine."""
 
 import ast
 import json

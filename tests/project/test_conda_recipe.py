@@ -1,4 +1,4 @@
-"""The conda recipe, compared with pyproject.toml."""
+"""Test the conda recipe against pyproject.toml."""
 
 import re
 import sys
@@ -25,7 +25,7 @@ import requirements  # noqa: E402
 
 
 def as_conda(line):
-    """Return the requirements of pip in conda's syntax."""
+    """Return pip's requirements in conda's syntax."""
     name, limits = re.fullmatch(r"([\w-]+)(.*)", line).groups()
     return f"{name.replace('torch', 'pytorch')} {limits}".strip()
 

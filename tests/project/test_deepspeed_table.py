@@ -1,4 +1,4 @@
-"""The table of DeepSpeed's features: how rows are evaluated and written."""
+"""Test the table of DeepSpeed's features: how rows are evaluated and written."""
 
 import dataclasses
 import sys

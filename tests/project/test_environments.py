@@ -1,4 +1,4 @@
-"""Cached environments of libraries that the project does not require."""
+"""Test cached environments of libraries that the project does not require."""
 
 import dataclasses
 import importlib.metadata

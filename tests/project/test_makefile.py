@@ -1,4 +1,4 @@
-"""Prerequisites and commands of make targets, without running them."""
+"""Test prerequisites and commands of make targets, without running them."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Contents of the wheel."""
+"""Test contents of the wheel."""
 
 import importlib.metadata
 import json

@@ -1,4 +1,4 @@
-"""Tables on pages, whose rows are replaced by tools."""
+"""Test tables on pages, whose rows are replaced by tools."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The README and its links to all pages."""
+"""Test the README and its links to all pages."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Results and report of `make sanitize`."""
+"""Test results and report of `make sanitize`."""
 
 import sys
 from pathlib import Path

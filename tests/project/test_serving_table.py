@@ -1,4 +1,4 @@
-"""The tables of vLLM's features: how rows are evaluated and written, and the plugin's rules."""
+"""Test the tables of vLLM's features: evaluating and writing rows, and the plugin's rules."""
 
 import json
 import sys

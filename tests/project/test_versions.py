@@ -1,4 +1,4 @@
-"""The table of tested releases."""
+"""Test the table of tested releases."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The commands %%hpu_autocast and %hpu_autocast on|off, and hpu_magic.autocast."""
+"""Test the commands %%hpu_autocast and %hpu_autocast on|off, and hpu_magic.autocast."""
 
 import threading
 

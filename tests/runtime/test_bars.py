@@ -1,4 +1,4 @@
-"""Horizontal bars as an SVG image."""
+"""Test horizontal bars as an SVG image."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""%hpu_explain_autocast and hpu_magic.explain_autocast."""
+"""Test %hpu_explain_autocast and hpu_magic.explain_autocast."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor

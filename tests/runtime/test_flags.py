@@ -1,4 +1,4 @@
-"""%hpu_flags and %hpu_restart."""
+"""Test %hpu_flags and %hpu_restart."""
 
 import dataclasses
 import os
@@ -106,7 +106,7 @@ def test_flags_without_effect_on_the_simulator_are_marked(run, torch):
 
 
 def test_flags_with_an_effect_occur_in_the_code():
-    """Flags with an effect occur in the code, or are flags of Neural Compressor."""
+    """Flags with an effect are used in the code, or belong to Neural Compressor."""
     package = Path(hpu_magic.__file__).parent
     folders = ("simulator/face", "simulator/native", "simulator/cards", "runtime/precision")
     sources = "".join(

@@ -1,4 +1,4 @@
-"""Settings of FP8 inference: errors in files, options, lists of layers."""
+"""Test settings of FP8 inference: errors in files, options, lists of layers."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""FP8 inference with functions: statistics files, lazy mode, data loaders, other cards."""
+"""Test FP8 inference with functions: statistics files, lazy mode, data loaders, other cards."""
 
 import importlib.util
 import json

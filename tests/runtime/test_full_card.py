@@ -1,4 +1,4 @@
-"""The explanation below an out-of-memory error of a cell."""
+"""Test the explanation below an out-of-memory error of a cell."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""%%hpu_capture, %hpu_replay, %hpu_graphs and %hpu_wrap."""
+"""Test %%hpu_capture, %hpu_replay, %hpu_graphs and %hpu_wrap."""
 
 import re
 

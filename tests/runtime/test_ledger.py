@@ -1,4 +1,4 @@
-"""%hpu_ledger and hpu_magic.ledger."""
+"""Test %hpu_ledger and hpu_magic.ledger."""
 
 import inspect
 import re

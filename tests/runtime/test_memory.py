@@ -1,4 +1,4 @@
-"""%hpu_memory, %%hpu_memory and hpu_magic.memory."""
+"""Test %hpu_memory, %%hpu_memory and hpu_magic.memory."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""%hpu_mode: the loaded and the requested mode, and the remembered setting."""
+"""Test %hpu_mode: the loaded and the requested mode, and the remembered setting."""
 
 import json
 

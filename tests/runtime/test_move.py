@@ -1,4 +1,4 @@
-"""%hpu_to and hpu_magic.to."""
+"""Test %hpu_to and hpu_magic.to."""
 
 from collections import namedtuple
 

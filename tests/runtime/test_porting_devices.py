@@ -1,4 +1,4 @@
-"""Device strings are converted only if they are used as devices; other strings stay."""
+"""Device strings are converted only if they are used as devices; others are unchanged."""
 
 import ast
 import re
@@ -24,7 +24,7 @@ def ported(code, **variables):
 
 
 def on_hpu(code):
-    """Return the code with each device string, backend and module of CUDA replaced."""
+    """Return the code with all device strings, backends and modules of CUDA replaced."""
     code = re.sub(r"f?'cuda(:(\d|\{rank\}))?'", "'hpu'", code)
     return code.replace("'nccl'", "'hccl'").replace("torch.cuda", "torch.hpu")
 

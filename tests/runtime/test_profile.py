@@ -1,4 +1,4 @@
-"""%%hpu_profile and hpu_magic.profile."""
+"""Test %%hpu_profile and hpu_magic.profile."""
 
 import json
 import os

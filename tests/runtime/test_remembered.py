@@ -1,4 +1,4 @@
-"""Remembered settings of notebooks: a limited number, which the environment may override."""
+"""Test remembered settings of notebooks: their number, and the precedence of the environment."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Reports as values: attributes, ``to_dict()`` and ``to_frame()``."""
+"""Test reports as values: attributes, ``to_dict()`` and ``to_frame()``."""
 
 import json
 

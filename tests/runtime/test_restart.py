@@ -1,4 +1,4 @@
-"""A kernel restart with remembered settings, on a real Jupyter server."""
+"""Test a kernel restart with remembered settings, on a real Jupyter server."""
 
 from collections.abc import Iterator
 from pathlib import Path

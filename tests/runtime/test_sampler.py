@@ -1,4 +1,4 @@
-"""The sampler: bounded series, a thread only while there are subscriptions, no card in use."""
+"""Test the sampler: bounded series, a thread only while there are subscriptions, no card in use."""
 
 import logging
 import subprocess

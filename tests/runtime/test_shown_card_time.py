@@ -1,4 +1,4 @@
-"""Card time in profiles, ledgers and fits."""
+"""Test card time in profiles, ledgers and fits."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""%hpu_time, %%hpu_time and hpu_magic.time."""
+"""Test %hpu_time, %%hpu_time and hpu_magic.time."""
 
 import re
 import time

@@ -1,4 +1,4 @@
-"""Warnings about wrapped modules that are called with many input shapes."""
+"""Test warnings about wrapped modules that are called with many input shapes."""
 
 import re
 

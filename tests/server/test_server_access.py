@@ -1,4 +1,4 @@
-"""Access control of all routes."""
+"""Test access control of all routes."""
 
 import http.cookiejar
 import os

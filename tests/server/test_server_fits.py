@@ -1,4 +1,4 @@
-"""Fits of kernels that hold cards: who may see them, and who may stop them."""
+"""Test fits of kernels that hold cards: who may see them, and who may stop them."""
 
 import asyncio
 import json
@@ -77,7 +77,7 @@ def test_fit_is_in_the_snapshot_and_can_be_stopped_while_its_cell_runs(server, w
 
 
 def answer(client, topic, **content):
-    """Send a request over the control channel of a kernel, like a page."""
+    """Send a request over the control channel of a kernel, as a page would."""
     request = client.session.msg(f"hpu_magic_{topic}_request", content)
     client.control_channel.send(request)
     reply = client.control_channel.get_msg(timeout=60)

@@ -1,4 +1,4 @@
-"""The history of 24 hours: without clients, with limited memory, and with holders."""
+"""Test the 24-hour history: without clients, with limited memory, and with holders."""
 
 import asyncio
 import logging
@@ -165,7 +165,7 @@ def test_memory_is_limited_when_holders_change_often():
 
 
 class Reader:
-    """A reader with a given delay."""
+    """A reader with a specified delay."""
 
     def __init__(self, seconds=0.0):
         self.seconds = seconds

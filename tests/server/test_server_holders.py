@@ -1,4 +1,4 @@
-"""The kernels and notebooks of holders, and freeing of cards."""
+"""Test the kernels and notebooks of holders, and how cards are freed."""
 
 import json
 import os
@@ -16,7 +16,7 @@ ANSWERS = ("hpu_magic/snapshot", "metrics")
 
 
 def held(server):
-    """Return card and holder of the only held card."""
+    """Return the only held card and its holder."""
     [found] = [(card, holder) for card in server.cards() for holder in card["holders"]]
     return found
 

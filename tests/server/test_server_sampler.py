@@ -1,4 +1,4 @@
-"""The sampler with a real reader process: samples, intervals and failures."""
+"""Test the sampler with a real reader process: samples, intervals and failures."""
 
 import asyncio
 import logging

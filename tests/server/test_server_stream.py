@@ -1,4 +1,4 @@
-"""The stream, the metrics and the reader of the server."""
+"""Test the stream, the metrics and the reader of the server."""
 
 import os
 import re

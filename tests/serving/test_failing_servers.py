@@ -1,4 +1,4 @@
-"""Servers that do not start, and servers that end: no process is left and no card is held."""
+"""Test servers that do not start, and servers that end: no process is left and no card is held."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Servers that start at the same time in different notebooks."""
+"""Test servers that start at the same time in different notebooks."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ with Reservations() as reserved:
 
 @pytest.fixture
 def starting(environment):
-    """A process whose server has not yet acquired its card; also its port."""
+    """A process whose server has not yet acquired a card, and the server's port."""
     with subprocess.Popen(
         [sys.executable, "-c", RESERVE],
         env=environment,

@@ -1,4 +1,4 @@
-"""``%hpu_serve``, with a program that has vLLM's options, endpoints and metrics."""
+"""Test ``%hpu_serve``, with a program that has vLLM's options, endpoints and metrics."""
 
 import math
 

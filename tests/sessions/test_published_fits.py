@@ -1,4 +1,4 @@
-"""The published state of fits, and stop requests."""
+"""Test the published state of fits, and stop requests."""
 
 import json
 import math

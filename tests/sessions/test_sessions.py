@@ -1,4 +1,4 @@
-"""The published state of interactive sessions: notebooks and idle times."""
+"""Test the published state of interactive sessions: notebooks and idle times."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def announce(own_folder):
 
 @pytest.fixture(scope="module")
 def kernel():
-    """A kernel without a Jupyter server, like those of VS Code."""
+    """A kernel without a Jupyter server, like the kernels of VS Code."""
     manager, client = start_new_kernel(kernel_name="python3")
     client.execute_interactive("__vsc_ipynb_file__ = '/home/ada/deep/first.ipynb'", timeout=60)
     client.execute_interactive("%load_ext hpu_magic", timeout=60)

@@ -1,4 +1,4 @@
-"""Activation of the simulator, and the errors of wrong or late activation."""
+"""Test activation of the simulator, and the errors for wrong or late activation."""
 
 import os
 import subprocess

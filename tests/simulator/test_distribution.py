@@ -1,4 +1,4 @@
-"""The simulated distribution of the vendor's plug-in, as version checks and pip find it."""
+"""Test the simulated distribution of the vendor's plug-in, as version checks and pip find it."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`pytest --hpu` in another project; each session runs in a separate process."""
+"""Test `pytest --hpu` in another project; each session runs in a separate process."""
 
 import os
 import re

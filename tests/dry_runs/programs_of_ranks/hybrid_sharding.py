@@ -1,4 +1,4 @@
-"""Shards in groups of two cards that are replicated among the groups (HSDP)."""
+"""Training with sharding within groups of two cards, and replication across groups (HSDP)."""
 
 import torch
 import torch.distributed as dist

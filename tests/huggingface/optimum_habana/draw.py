@@ -9,7 +9,7 @@ from tiny_diffusers import PROMPT, draw_images, stable_diffusion
 
 
 def draw(graphs: bool = False, bf16: bool = False) -> dict[str, Any]:
-    """Draw the image of the prompt twice, with classifier-free guidance."""
+    """Generate the image for the prompt twice, with classifier-free guidance."""
     replays = (lambda: 0) if ON_CPU else count_replays()
     if ON_CPU:
         pipeline = stable_diffusion()

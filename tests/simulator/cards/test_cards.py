@@ -1,4 +1,4 @@
-"""The driver of the simulated cards, in separate processes."""
+"""Test the driver of the simulated cards, in separate processes."""
 
 import json
 import os

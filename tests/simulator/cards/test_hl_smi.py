@@ -1,4 +1,4 @@
-"""`hl-smi` for the simulated cards: its output and its folder on PATH."""
+"""Test `hl-smi` for the simulated cards: its output and its folder on PATH."""
 
 import os
 import re

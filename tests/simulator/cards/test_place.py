@@ -1,4 +1,4 @@
-"""The folder of the simulated cards, which other users cannot open."""
+"""Test the folder of the simulated cards, which other users cannot open."""
 
 import os
 import stat
@@ -140,7 +140,7 @@ def test_error_without_any_folder_contains_the_fix(open_to_all, monkeypatch, tmp
 
 
 def test_processes_with_other_environments_find_the_same_card(tmp_path):
-    """For example, a system service and a kernel in a login session."""
+    """Examples are a system service and a kernel in a login session."""
     code = (
         "import sys\nfrom pathlib import Path\n"
         "from hpu_magic.simulator import cards\nfrom hpu_magic import private_folder\n"

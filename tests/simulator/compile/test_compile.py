@@ -1,4 +1,4 @@
-"""torch.compile(backend="hpu_backend") in eager mode."""
+"""Test torch.compile(backend="hpu_backend") in eager mode."""
 
 import pytest
 

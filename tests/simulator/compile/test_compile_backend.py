@@ -1,4 +1,4 @@
-"""Settings and registration of hpu_backend, and the device interface of Dynamo."""
+"""Test settings and registration of hpu_backend, and the device interface of Dynamo."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Operators that torch.compile(backend="hpu_backend") replaces."""
+"""Test operators that torch.compile(backend="hpu_backend") replaces."""
 
 import pytest
 

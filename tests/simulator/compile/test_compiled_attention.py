@@ -1,4 +1,4 @@
-"""Compiled attention with sequence lengths that change between calls."""
+"""Test compiled attention with sequence lengths that change between calls."""
 
 import pytest
 

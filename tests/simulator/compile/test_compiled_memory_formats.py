@@ -46,7 +46,7 @@ def _input(torch, shape, layout, dtype, dim):
 
 
 def _check(torch, compile_on_hpu, names, layout="last", dtype="float32", dynamic=None):
-    """Compare models, compiled together, with eager mode."""
+    """Compile models together, and compare them with eager mode."""
     torch.manual_seed(0)
     dtype = getattr(torch, dtype)
     dims, models = {}, {}

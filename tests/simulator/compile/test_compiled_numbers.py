@@ -1,4 +1,4 @@
-"""Compiled functions whose numbers and sizes change between calls."""
+"""Test compiled functions whose numbers and sizes change between calls."""
 
 import operator
 

@@ -1,4 +1,4 @@
-"""Gradients through torch.compile(backend="hpu_backend")."""
+"""Test gradients through torch.compile(backend="hpu_backend")."""
 
 import gc
 

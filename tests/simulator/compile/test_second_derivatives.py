@@ -1,4 +1,4 @@
-"""First derivatives of compiled code in all variants, and errors for second derivatives."""
+"""Test first derivatives of compiled code in all variants, and errors for second derivatives."""
 
 import pytest
 

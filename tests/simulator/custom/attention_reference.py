@@ -6,8 +6,8 @@ import torch
 def attention(q, k, v, mask=None, is_causal=False, scale=None, window=(-1, -1), sink=None):
     """Return the result and the probabilities, which are zeros for fully masked queries.
 
-    ``window`` limits the number of keys to the left and to the right of a query, if they are not
-    -1. ``sink`` is an additional score per head.
+    ``window`` limits the number of keys to the left and right of a query; -1 means no limit.
+    ``sink`` is an additional score per head.
     """
     if q.dim() == 4:
         k, v = (each.repeat_interleave(q.shape[1] // each.shape[1], 1) for each in (k, v))

@@ -61,7 +61,7 @@ def assert_differentiates(
 ) -> None:
     """Compare a result of the first tensor's type and all gradients with a float64 reference.
 
-    ``gradients`` is another tolerance for the gradients.
+    ``gradients`` is a separate tolerance for the gradients.
     """
     dtype = tensors[0].dtype
     leaves = [each.to("hpu").requires_grad_() for each in tensors]

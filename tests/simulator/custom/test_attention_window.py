@@ -1,4 +1,4 @@
-"""Attention windows and sinks of FusedSDPA, compared with float64: float32 1e-5, bfloat16 2e-2."""
+"""Test attention windows and sinks of FusedSDPA against float64: float32 1e-5, bfloat16 2e-2."""
 
 import pytest
 import torch

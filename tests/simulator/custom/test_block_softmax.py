@@ -1,4 +1,4 @@
-"""Softmax over the blocks of a KV cache, compared with the softmax of each sequence."""
+"""Test softmax over the blocks of a KV cache against the softmax of each sequence."""
 
 import torch
 from in_modes import run

@@ -1,4 +1,4 @@
-"""Operations that a card supports, but that CPU kernels reject or compute incorrectly."""
+"""Test operations that a card supports, but that CPU kernels reject or compute incorrectly."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""CTC loss, compared with PyTorch in float64: within 1e-4."""
+"""Test CTC loss against PyTorch in float64: within 1e-4."""
 
 import pytest
 import torch

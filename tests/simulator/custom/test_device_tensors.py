@@ -1,4 +1,4 @@
-"""Operators that accumulate gradients and permute weights."""
+"""Test operators that accumulate gradients and permute weights."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Embedding bags and sparse optimizers, compared with float64: within 1e-5."""
+"""Test embedding bags and sparse optimizers against float64: within 1e-5."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Mixture of experts with biases and MXFP4 weights, compared with float64."""
+"""Test mixtures of experts with biases and MXFP4 weights against float64."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Casts to and from FP8, compared with all values of the two formats and with PyTorch's casts."""
+"""Test casts to and from FP8 against all values of the two formats and PyTorch's casts."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ def values_of(fp8):
 
 
 def neighbors(numbers, fp8):
-    """Return the nearest values of a format that are at most and at least each number."""
+    """Return each number's neighbors in a format, which are equal if it is representable."""
     values = values_of(fp8)
     clamped = numbers.double().clamp(-LARGEST[fp8], LARGEST[fp8])
     below = values[torch.searchsorted(values, clamped, right=True) - 1]

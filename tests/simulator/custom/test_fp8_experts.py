@@ -1,4 +1,4 @@
-"""FP8 mixture of experts, compared with float64 and the same casts: bfloat16 within 3e-2."""
+"""Test the FP8 mixture of experts against float64 and the same casts: bfloat16 within 3e-2."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""FP8 products, convolutions, sums and softmax, compared with float64.
+"""Test FP8 products, convolutions, sums and softmax against float64.
 
 Tolerances: float32 results 1e-5 of the largest magnitude, bfloat16 results 2**-8 more.
 """

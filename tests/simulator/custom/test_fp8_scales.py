@@ -1,4 +1,4 @@
-"""FP8 scales that are calculated from the values to cast, compared with float64."""
+"""Test FP8 scales, which are calculated from the values to cast, against float64."""
 
 import pytest
 import torch

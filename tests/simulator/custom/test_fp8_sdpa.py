@@ -1,4 +1,4 @@
-"""FP8 attention, compared with float64 and the vendor's order of casts.
+"""Test FP8 attention against float64 and the vendor's order of casts.
 
 Tolerances: bfloat16 results 2e-2, FP8 results an additional step of 1/8.
 """

@@ -1,4 +1,4 @@
-"""Gradients of FP8 attention, compared with float64 and the vendor's casts: within 2e-2."""
+"""Test gradients of FP8 attention against float64 and the vendor's casts: within 2e-2."""
 
 from functools import partial
 

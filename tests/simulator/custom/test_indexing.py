@@ -1,4 +1,4 @@
-"""The vendor's index, slice and padding operators, compared with PyTorch on the CPU."""
+"""Test the vendor's index, slice and padding operators against PyTorch on the CPU."""
 
 import pytest
 import torch

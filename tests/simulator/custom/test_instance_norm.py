@@ -1,4 +1,4 @@
-"""The vendor's instance norm, compared with float64: float32 within 1e-5, bfloat16 2e-2."""
+"""Test the vendor's instance norm against float64: float32 within 1e-5, bfloat16 2e-2."""
 
 import pytest
 import torch

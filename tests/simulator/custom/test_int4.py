@@ -1,4 +1,4 @@
-"""Packed int4 weights, compared with their integers: exact except for rounding."""
+"""Test packed int4 weights against their integers: exact except for rounding."""
 
 import pytest
 import torch

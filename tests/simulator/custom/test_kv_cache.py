@@ -1,4 +1,4 @@
-"""Beam reordering in a KV cache, interleaving, masked products and fast math functions."""
+"""Test beam reordering in a KV cache, interleaving, masked products and fast math functions."""
 
 import pytest
 import torch

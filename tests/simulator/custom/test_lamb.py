@@ -1,4 +1,4 @@
-"""FusedLamb, compared with its formula in float64: within 1e-4, float64 weights 1e-6."""
+"""Test FusedLamb against its formula in float64: within 1e-4, float64 weights 1e-6."""
 
 import pytest
 import torch

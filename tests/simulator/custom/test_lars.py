@@ -1,4 +1,4 @@
-"""FusedLars and its momentum optimizer, compared with float64 formulas: within 1e-5."""
+"""Test FusedLars and its momentum optimizer against float64 formulas: within 1e-5."""
 
 import copy
 import pickle

@@ -1,4 +1,4 @@
-"""The linear and matmul operators that a flag enables: within 1e-5 of float64."""
+"""Test the linear and matmul operators that a flag enables: within 1e-5 of float64."""
 
 import sys
 from pathlib import Path

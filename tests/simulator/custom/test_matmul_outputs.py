@@ -1,4 +1,4 @@
-"""Matmuls of 16-bit operands with a float32 ``out``, compared with float32 matmuls."""
+"""Test matmuls of 16-bit operands with a float32 ``out`` against float32 matmuls."""
 
 import pytest
 import torch

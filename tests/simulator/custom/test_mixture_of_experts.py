@@ -1,4 +1,4 @@
-"""Mixture of experts, compared with float64: float32 within 1e-4, reduced types 3e-2."""
+"""Test mixtures of experts against float64: float32 within 1e-4, reduced types 3e-2."""
 
 import pytest
 import torch

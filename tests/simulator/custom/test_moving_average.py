@@ -1,4 +1,4 @@
-"""FusedEMA, compared with its formula in float64: within 1e-6."""
+"""Test FusedEMA against its formula in float64: within 1e-6."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""NF4 weights of bitsandbytes."""
+"""Test NF4 weights of bitsandbytes."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ nf4 = torch.ops.hpu.dequantize_nf4
 
 
 def quantiles():
-    """Return the 16 values, quantiles of a normal distribution as in the QLoRA paper."""
+    """Return the 16 NF4 values, which are quantiles of a normal distribution (QLoRA paper)."""
     normal = torch.distributions.Normal(0, 1)
     offset = 0.9677083
     above = normal.icdf(torch.linspace(offset, 0.5, 9)[:-1])

@@ -1,4 +1,4 @@
-"""Common behavior of the fused optimizers, and their availability in each mode.
+"""Test common behavior of the fused optimizers, and their availability in each mode.
 
 Steps are compared with torch's in float64: float32 within 1e-5, bfloat16 2e-2.
 """

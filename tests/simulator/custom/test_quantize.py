@@ -1,4 +1,4 @@
-"""``torch.ops.quantized_decomposed``, compared with float64: integers exact, FP8 rounded once."""
+"""Test ``torch.ops.quantized_decomposed`` against float64: integers exact, FP8 rounded once."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""RMS normalization and gradient clipping by norm, compared with float64.
+"""Test RMS normalization and gradient clipping by norm against float64.
 
 Tolerances: 1e-5 for float32 (the vendor's is 1e-3), 1.5e-2 for reduced types like the vendor's.
 """

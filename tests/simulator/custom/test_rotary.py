@@ -1,4 +1,4 @@
-"""Rotary position embedding, compared with float64.
+"""Test rotary position embedding against float64.
 
 Tolerances: 1e-5 for float32 (the vendor's is 1e-3), 1.2e-2 for reduced types like the vendor's.
 """

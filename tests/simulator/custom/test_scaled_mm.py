@@ -1,4 +1,4 @@
-"""``torch._scaled_mm``, compared with float64: float32 within 1e-5, bfloat16 within 2**-8."""
+"""Test ``torch._scaled_mm`` against float64: float32 within 1e-5, bfloat16 within 2**-8."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""Scaled dot-product attention, compared with float64.
+"""Test scaled dot-product attention against float64.
 
 Tolerances: 1e-5 for float32, 1e-4 for its gradients, 2e-2 for reduced types.
 """

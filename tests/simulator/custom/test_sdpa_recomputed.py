@@ -1,4 +1,4 @@
-"""Recomputation in the backward pass of attention, from statistics of the forward pass."""
+"""Test recomputation in the backward pass of attention, from statistics of the forward pass."""
 
 import importlib
 

@@ -1,4 +1,4 @@
-"""FusedSGD: dampening, and rejected options and lists; its steps are in `test_optimizers`."""
+"""Test FusedSGD: dampening, and rejected options and lists; its steps are in `test_optimizers`."""
 
 import pytest
 import torch

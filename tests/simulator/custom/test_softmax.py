@@ -1,4 +1,4 @@
-"""Softmax with scale and masks, compared with float64: float32 within 1e-5, bfloat16 1e-2."""
+"""Test softmax with scale and masks against float64: float32 within 1e-5, bfloat16 1e-2."""
 
 from functools import partial
 
@@ -26,7 +26,7 @@ TYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=st
 
 
 def masked(scores, seen):
-    """Return the softmax over visible entries; rows without any are zeros."""
+    """Return the softmax over visible entries; rows without visible entries are zero."""
     raw = torch.softmax(scores.masked_fill(~seen, -torch.inf), -1)
     return raw.nan_to_num(0.0).masked_fill(~seen, 0.0)
 

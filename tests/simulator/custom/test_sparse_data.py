@@ -1,4 +1,4 @@
-"""FBGEMM functions for sparse indices in segments, compared with Python lists."""
+"""Test FBGEMM functions for sparse indices in segments against Python lists."""
 
 import itertools
 

@@ -36,7 +36,7 @@ def test_compiled_cast_fills_its_output_tensors(dtype, of_amax):
 
 
 def accumulate_into(a, b, out):
-    """Add to the tensor that is also the output, a view of the caller's tensor."""
+    """Accumulate into a view of the caller's tensor, which is also the output."""
     rows = out[1:]
     product = hpu_ops.fp8_gemm(a, False, b, True, rows, torch.float32, None, None, None, True, rows)
     return product * 2

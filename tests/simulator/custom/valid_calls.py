@@ -41,7 +41,7 @@ def families() -> list[str]:
 
 
 def valid_calls() -> dict[str, list[Call]]:
-    """Return the calls of all families by the operator's schema."""
+    """Return the calls of all families, by operator schema."""
     recording = _Recording()
     for name in families():
         module = importlib.import_module(name)

@@ -208,7 +208,7 @@ def out_of(compute):
 
 
 def pair_out_of(compute):
-    """Return a step like `out_of` for two results, values and indices."""
+    """Like `out_of`, but for steps with two results: values and indices."""
 
     def step(s, i, j, k):
         values = target(s, k, lambda: compute(s, i, j, {}), s[i])

@@ -1,4 +1,4 @@
-"""The clock of the simulated card."""
+"""Test the clock of the simulated card."""
 
 import json
 import time

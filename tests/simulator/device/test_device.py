@@ -1,4 +1,4 @@
-"""PyTorch features on the simulated hpu device."""
+"""Test PyTorch features on the simulated hpu device."""
 
 import copy
 import inspect

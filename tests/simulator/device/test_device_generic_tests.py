@@ -1,4 +1,4 @@
-"""PyTorch's device-generic tests: their machinery generates tests for hpu and runs them."""
+"""Test that PyTorch's device-generic tests can be generated for hpu and run."""
 
 import unittest
 

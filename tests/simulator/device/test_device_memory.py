@@ -1,4 +1,4 @@
-"""Memory of tensors on the device, and its counters."""
+"""Test memory of tensors on the device, and its counters."""
 
 import gc
 

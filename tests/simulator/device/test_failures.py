@@ -1,4 +1,4 @@
-"""Lazy mode: tensors after recorded operations have failed."""
+"""Test tensors in lazy mode after recorded operations have failed."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Indices out of range, which a card does not check."""
+"""Test indices out of range, which a card does not check."""
 
 import pytest
 import torch

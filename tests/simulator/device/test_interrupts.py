@@ -1,4 +1,4 @@
-"""Lazy mode: recorded operations after an interrupt, a signal or a fork."""
+"""Test recorded operations in lazy mode after an interrupt, a signal or a fork."""
 
 import signal
 import sys

@@ -1,4 +1,4 @@
-"""Thread state (default dtype, modes, autocast) when operations are recorded and executed."""
+"""Test thread state (default dtype, modes, autocast) when operations are recorded and executed."""
 
 import pytest
 import torch

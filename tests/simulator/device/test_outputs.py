@@ -1,4 +1,4 @@
-"""Outputs of any size, and views that share their storage."""
+"""Test outputs of any size, and views that share their storage."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Products of 16-bit operands on processors with and without 16-bit instructions."""
+"""Test products of 16-bit operands on processors with and without 16-bit instructions."""
 
 import json
 

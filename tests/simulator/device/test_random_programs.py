@@ -1,4 +1,4 @@
-"""A sample of the random programs, also compiled; ``make fuzz`` runs more."""
+"""Test a sample of the random programs, also compiled; ``make fuzz`` runs more."""
 
 import pytest
 import random_programs

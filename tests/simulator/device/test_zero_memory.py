@@ -1,4 +1,4 @@
-"""Large tensors of zeros, which need no host memory until other values are written."""
+"""Test large tensors of zeros, which need no host memory until other values are written."""
 
 import os
 

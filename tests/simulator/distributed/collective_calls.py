@@ -34,7 +34,7 @@ def operand(draw: random.Random, seed: int, shape: tuple[int, ...], dtype: torch
 
 
 def laid_out(tensor: torch.Tensor, layout: str) -> torch.Tensor:
-    """Return a copy on the device with a memory layout."""
+    """Return a copy on the device with the specified memory layout."""
     on_device = tensor.to("hpu")
     if layout == "strided" and tensor.dim() > 0:
         wide = torch.zeros((*tensor.shape[:-1], 2 * tensor.shape[-1] + 1), dtype=tensor.dtype)

@@ -1,4 +1,4 @@
-"""Collectives of hccl compared with gloo on the CPU, and operations that HCCL rejects."""
+"""Test collectives of hccl against gloo on the CPU, and operations that HCCL rejects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scripts for several processes, started with torchrun and by spawning."""
+"""Test scripts for several processes, started with torchrun and by spawning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collectives on the clock of the simulated card, in groups of two ranks."""
+"""Test collectives on the clock of the simulated card, in groups of two ranks."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""DDP, FSDP and tensor parallelism on two cards, compared with the same training on the CPU."""
+"""Test DDP, FSDP and tensor parallelism on two cards against the same training on the CPU."""
 
 import pytest
 import torch

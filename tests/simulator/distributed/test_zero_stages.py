@@ -1,4 +1,4 @@
-"""DeepSpeed on two cards; ``make deepspeed`` runs the table of all its features."""
+"""Test DeepSpeed on two cards; ``make deepspeed`` tests all features in the table."""
 
 import sys
 from pathlib import Path

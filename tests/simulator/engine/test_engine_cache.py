@@ -1,4 +1,4 @@
-"""The caches of compiled engines: their keys, and the owners whose files are loaded."""
+"""Test the caches of compiled engines: their keys, and the owners whose files are loaded."""
 
 import errno
 import fcntl

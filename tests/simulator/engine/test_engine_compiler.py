@@ -1,4 +1,4 @@
-"""Compilation of the engine, and its errors."""
+"""Test compilation of the engine, and its errors."""
 
 import os
 import signal

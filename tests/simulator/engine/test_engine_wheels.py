@@ -1,4 +1,4 @@
-"""Prebuilt engines that pip installed, their wheels, and reasons to ignore an engine."""
+"""Test prebuilt engines that pip installed, their wheels, and reasons to ignore an engine."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""Flags that a running process can change."""
+"""Test flags that a running process can change."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The vendor's debugging packages, experimental functions and profilers."""
+"""Test the vendor's debugging packages, experimental functions and profilers."""
 
 import csv
 import json

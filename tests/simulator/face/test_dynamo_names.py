@@ -1,4 +1,4 @@
-"""The vendor's helper functions for the compile backend."""
+"""Test the vendor's helper functions for the compile backend."""
 
 import collections
 

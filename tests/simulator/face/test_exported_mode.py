@@ -1,4 +1,4 @@
-"""The mode in the environment after the bridge is loaded."""
+"""Test the mode in the environment after the bridge is loaded."""
 
 import pytest
 

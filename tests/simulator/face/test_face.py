@@ -1,4 +1,4 @@
-"""`torch.hpu`: selection of the card, options, memory and random numbers."""
+"""Test `torch.hpu`: selection of the card, options, memory and random numbers."""
 
 import contextlib
 import importlib

@@ -1,4 +1,4 @@
-"""Typed tensors, recompilation tools, and the bridge's banner."""
+"""Test typed tensors, recompilation tools, and the bridge's banner."""
 
 import collections
 import copy

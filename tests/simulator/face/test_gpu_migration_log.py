@@ -1,4 +1,4 @@
-"""The log of GPU migration."""
+"""Test the log of GPU migration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GPU migration with compilers, function modes, pickle and graphs."""
+"""Test GPU migration with compilers, function modes, pickle and graphs."""
 
 from __future__ import annotations
 

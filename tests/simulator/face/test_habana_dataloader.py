@@ -1,4 +1,4 @@
-"""``HabanaDataLoader`` over folders of images and over other datasets."""
+"""Test ``HabanaDataLoader`` over folders of images and over other datasets."""
 
 import warnings
 

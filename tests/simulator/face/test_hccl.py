@@ -1,4 +1,4 @@
-"""The backend hccl in one process, and the environment variables of launchers."""
+"""Test the backend hccl in one process, and the environment variables of launchers."""
 
 import json
 

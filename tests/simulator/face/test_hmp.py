@@ -1,4 +1,4 @@
-"""Habana Mixed Precision: dtypes of operators, and files with operator lists."""
+"""Test Habana Mixed Precision: dtypes of operators, and files with operator lists."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The media pipeline: readers, decoder, transforms, user functions and iterators."""
+"""Test the media pipeline: readers, decoder, transforms, user functions and iterators."""
 
 import json
 import sys
@@ -52,7 +52,7 @@ def pipe(outputs, batch_size=2, device="legacy"):
 
 
 def decoded(folder, **options):
-    """Return the graph that decodes the images of a folder in their order."""
+    """Return the graph that decodes the images of a folder in order."""
     reader = fn.ReadImageDatasetFromDir(dir=folder, format="JPEG", shuffle=False, device="cpu")
     decoder = fn.ImageDecoder(device="hpu", **options)
 

@@ -1,4 +1,4 @@
-"""Metrics and their files, events, and profiler traces."""
+"""Test metrics and their files, events, and profiler traces."""
 
 import gzip
 import json

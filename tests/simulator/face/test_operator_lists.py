@@ -1,4 +1,4 @@
-"""Autocast's operator lists from files that environment variables name."""
+"""Test autocast's operator lists from files that environment variables name."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Setup of quantization: observers and scales, constants, ranges and the quantizer."""
+"""Test setup of quantization: observers and scales, constants, ranges and the quantizer."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""FP8 training compared with float64: results of layers, and scales.
+"""Test FP8 training against float64: results of layers, and scales.
 
 Amaxes are exact. A scale can differ by the rounding of float32. A bfloat16 result can differ by
 half a step (2**-8 of its value) plus the rounding of its sum (2**-16 of the largest result).

@@ -1,4 +1,4 @@
-"""Recomputation of checkpointed forward passes in FP8, with other passes in between.
+"""Test recomputation of checkpointed forward passes in FP8, with other passes in between.
 
 Reentrant checkpoints sum parameter gradients in another order, with different rounding errors.
 """

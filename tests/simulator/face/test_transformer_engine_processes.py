@@ -1,4 +1,4 @@
-"""FP8 training in separate processes: other card generations, and autocast's operator lists.
+"""Test FP8 training in separate processes: card generations, and autocast's operator lists.
 
 With HYBRID, the root mean square error of attention is below 5 %.
 """

@@ -1,4 +1,4 @@
-"""FP8 training over several steps: regions, checkpointing, state and invalid arguments."""
+"""Test FP8 training over several steps: regions, checkpointing, state and invalid arguments."""
 
 import gc
 import io

@@ -1,4 +1,4 @@
-"""HPU Graphs: accepted inputs, streams, marks, and rejected captures."""
+"""Test HPU Graphs: accepted inputs, streams, marks, and rejected captures."""
 
 import pytest
 from lazy_process import SCALE

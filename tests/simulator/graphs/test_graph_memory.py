@@ -1,4 +1,4 @@
-"""HPU Graphs without a tensor cache: memory that stays in use between replays."""
+"""Test HPU Graphs without a tensor cache: memory that stays in use between replays."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""HPU Graphs that several threads replay, read, write, capture and free."""
+"""Test HPU Graphs that several threads replay, read, write, capture and free."""
 
 import pytest
 

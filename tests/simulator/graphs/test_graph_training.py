@@ -1,4 +1,4 @@
-"""HPU Graphs in training: graphed callables, ModuleCacher and step closures."""
+"""Test HPU Graphs in training: graphed callables, ModuleCacher and step closures."""
 
 import pytest
 from lazy_process import MODEL, SCALE

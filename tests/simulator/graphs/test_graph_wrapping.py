@@ -1,4 +1,4 @@
-"""HPU Graphs: wrapped modules and functions, and inputs that share a graph."""
+"""Test HPU Graphs: wrapped modules and functions, and inputs that share a graph."""
 
 import pytest
 from lazy_process import MODEL

@@ -1,4 +1,4 @@
-"""HPU Graphs: capture and replay, and rejected operations."""
+"""Test HPU Graphs: capture and replay, and rejected operations."""
 
 import pytest
 
