@@ -149,7 +149,7 @@ class Ranks:
         return [value for value, _ in answers]
 
     def ask(self, function: Callable[..., Any] | Named, *args: Any, of: Iterable[int] = ()) -> None:
-        """Start a function on the ranks `of`, by default on all."""
+        """Start a function on the ranks in `of`, or on all ranks by default."""
         if not isinstance(function, Named):
             function = Named(function.__code__.co_filename, function.__name__)
         request = (*function, args)

@@ -42,7 +42,7 @@ class Outputs:
 
     @property
     def ranks(self) -> str:
-        """The table of ranks, if the cell took long enough."""
+        """The table of ranks, or an empty string if the cell was too short."""
         return next(filter(_RANKS.match, map(_text, self.outputs)), "")
 
     @property

@@ -162,7 +162,7 @@ def test_process_that_the_script_starts_cannot_use_the_card(dry, capfd):
 
 
 def started(tmp_path):
-    """Start a dry run of a script that waits; return its process and that of the script."""
+    """Start a dry run of a script that waits; return the processes of both."""
     script = tmp_path / "train.py"
     script.write_text(
         "import os, time\nprint(os.getpid(), flush=True)\nwhile True: time.sleep(0.1)"

@@ -4,7 +4,7 @@ import pytest
 
 from hpu_magic.simulator import activate
 
-activate(announce=False)  # before a library detects PyTorch's accelerators
+activate(announce=False)  # libraries detect accelerators when imported
 
 
 @pytest.fixture(autouse=True)

@@ -24,7 +24,7 @@ LONG = pytest.mark.skipif(
 
 def run(*command, fails=False, **environment):
     """Run a command on simulated cards and return its output."""
-    with tempfile.TemporaryDirectory() as folder:  # a launcher leaves a folder there
+    with tempfile.TemporaryDirectory() as folder:  # launchers leave a folder behind
         environment = {"HPU_MAGIC_SIMULATOR": "1", "TMPDIR": folder, **environment}
         done = completed(sys.executable, *command, env=os.environ | environment, timeout=250)
     assert (done.returncode != 0) is fails, done.stdout + done.stderr

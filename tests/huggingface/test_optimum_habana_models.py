@@ -10,7 +10,7 @@ if not PYTHON:
 CLASSES = {
     "Llama": "GaudiLlamaForCausalLM",
     "GPT-2": "GaudiGPT2LMHeadModel",
-    "BERT": "BertForSequenceClassification",  # it changes methods of this class
+    "BERT": "BertForSequenceClassification",  # optimum-habana changes methods of this class
     "T5": "GaudiT5ForConditionalGeneration",
     "ViT": "ViTForImageClassification",
     "Whisper": "GaudiWhisperForConditionalGeneration",

@@ -1,4 +1,4 @@
-"""Test loading and saving models of transformers, and pipelines with them."""
+"""Test loading and saving models of transformers, and using them in pipelines."""
 
 import pytest
 

@@ -59,7 +59,7 @@ COMPILED = pytest.mark.skipif("HPU_MAGIC_TEST_LAZY" in os.environ, reason="no co
 def test_each_attention_implementation_equals_the_cpu(attention):
     from transformers.utils import is_torch_hpu_available
 
-    assert is_torch_hpu_available()  # makes the library compile for the device
+    assert is_torch_hpu_available()  # transformers then compiles for the device
     logits = []
     for implementation, device in ((attention, "hpu"), ("eager", "cpu")):
         torch.manual_seed(0)

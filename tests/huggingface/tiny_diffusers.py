@@ -21,7 +21,7 @@ def unet():
 
 
 def unconditional():
-    """Return a pipeline that draws unconditional images."""
+    """Return a pipeline that generates unconditional images."""
     from diffusers import DDPMPipeline, DDPMScheduler
 
     torch.manual_seed(0)

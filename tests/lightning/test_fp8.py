@@ -160,7 +160,7 @@ def test_replacement_keeps_attributes_and_hooks_of_a_layer(plugin_class, te, tor
     data = torch.ones(1, 2)
     assert torch.equal(model(data), 2 * torch.nn.functional.linear(data, *model[0].parameters()))
     assert called == [te.Linear.__module__]
-    assert type(model[1]) is torch.nn.Linear  # its own forward is kept
+    assert type(model[1]) is torch.nn.Linear  # a custom forward is kept
 
 
 def test_recipe_can_be_specified_by_its_options(plugin_class, te):

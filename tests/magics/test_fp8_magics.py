@@ -270,7 +270,7 @@ def test_quantize_report_contains_the_error_of_each_layer(steps):
         assert largest == pytest.approx(difference.abs().max().item(), rel=1e-6)
         assert 0 < own < 0.1
     first = report["errors"]["conv"]
-    assert first[1] == first[4]  # no layer before it is quantized
+    assert first[1] == first[4]  # no earlier layer is quantized
     assert report["errors"]["head"][1] != report["errors"]["head"][4]
     assert report["whole"] == pytest.approx(relative(quantized[""], plain[""]), rel=1e-4)
 

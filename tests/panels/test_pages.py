@@ -173,7 +173,7 @@ def test_page_loaded_during_a_fit_shows_the_panel_and_can_stop_it(page):
     info = second.request("kernel_info_request")
     assert info["status"] == "ok"
     states = [second.state() for _ in range(3)]
-    assert states == ["busy", "idle", "busy"]  # the request has ended, the cell runs
+    assert states == ["busy", "idle", "busy"]  # the request has ended, but not the cell
     assert shown["data"][WIDGET]["model_id"] in second.request("comm_info_request")["comms"]
 
     states = second.states()

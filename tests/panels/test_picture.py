@@ -44,7 +44,7 @@ def test_thinned_curve_keeps_its_ends_and_its_maximum():
 
 
 class Picture:
-    """The texts, lines and rings of a picture's layout, with their positions."""
+    """The texts, lines and rings in a picture's layout, with their positions."""
 
     def __init__(self, picture, name="wide"):
         root = layout(picture, name)

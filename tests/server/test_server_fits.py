@@ -224,7 +224,7 @@ def pids(card):
 def test_kernel_that_does_not_answer_is_reported(server, notebook):
     stuck = notebook("stuck.ipynb")
     stuck.run(ACQUIRE)
-    # It publishes a fit, but does not handle requests.
+    # This kernel publishes a fit, but does not handle requests.
     stuck.run("""
         from hpu_magic import sessions
         fit = sessions.PublishedFit(lambda: None)

@@ -499,7 +499,7 @@ def test_plugin_uses_an_installed_vendor_package(project):
 def test_xdist_workers_use_separate_cards_and_both_modes(run):
     results, _ = run("-n", "2", test_it=SESSION, test_cards=CARDS)
     expected = dict(EXPECTED)
-    del expected["test_memory_of_a_failure_is_free"]  # another worker may run it
+    del expected["test_memory_of_a_failure_is_free"]  # another worker may run this test
     assert {name: results[name] for name in expected} == expected
     assert results["test_result_of_each_rank"] == "PASSED"
 

@@ -8,7 +8,7 @@ EXPERTS, CHOICES, TOKENS, WIDTH = 8, 2, 256, 64
 
 
 class Exchange(torch.autograd.Function):
-    """Send rows to the ranks of their experts, or back."""
+    """Send rows to the ranks that hold their experts, or back."""
 
     @staticmethod
     def forward(ctx, rows, sent, received):

@@ -143,7 +143,7 @@ def test_compiled_operator_matches_eager_mode(op, dynamic):
                 # A copy, since some operators write their inputs
                 expected = run(eager, on_hpu(sample))
             except (RuntimeError, TypeError, ValueError, IndexError):
-                continue  # invalid in eager mode too
+                continue  # also invalid in eager mode
             try:
                 actual = run(compiled, on_hpu(sample))
             except TorchRuntimeError:  # raised while tracing

@@ -158,7 +158,7 @@ def set_storage(s, i, j, k):
     if s[i].dtype != s[j].dtype or not s[j].is_contiguous():
         raise Skip
     if s[i].shape == shape and not s[i].is_contiguous():
-        raise Skip  # PyTorch keeps its strides, which may reach past the storage
+        raise Skip  # PyTorch keeps the strides, which may reach past the storage
     s[i].set_(s[j].untyped_storage(), s[j].storage_offset(), shape)
 
 

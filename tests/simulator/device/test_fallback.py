@@ -95,8 +95,8 @@ def test_host_reads_sizes_and_results_that_depend_on_values(forked_script, lazy)
     ]
 
 
-# PyTorch has these only for named devices, or implements them through the operator without out=.
-# They hide nothing, since they have no decomposition.
+# PyTorch has these variants only for named devices, or implements them through the operator without
+# out=. They have no decomposition that the kernels could hide.
 FOR_NAMED_DEVICES = {
     "aten::_unique2.out",
     "aten::mode.values",

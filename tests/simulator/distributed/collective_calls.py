@@ -126,7 +126,7 @@ def reduce(call: Call, inputs: list, outputs: list):
     if dist.get_rank() != call.root:
         if inputs[0].device.type == "hpu":
             assert torch.equal(inputs[0].cpu(), kept.cpu()), call.description
-        inputs[0].copy_(kept)  # gloo overwrites it with partial results
+        inputs[0].copy_(kept)  # gloo overwrites inputs with partial results
     return work
 
 

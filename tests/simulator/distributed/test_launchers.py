@@ -49,7 +49,7 @@ def test_torchrun_assigns_a_visible_card_to_each_rank(tmp_path):
         launcher=("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
         PT_HPU_LAZY_MODE="1",
         FOUND=str(tmp_path),
-        TMPDIR=str(tmp_path),  # torchrun leaves a folder there
+        TMPDIR=str(tmp_path),  # torchrun leaves a folder behind
         HABANA_VISIBLE_MODULES="5,3",
     )
     assert [(tmp_path / str(rank)).read_text() for rank in range(2)] == ["5", "3"]

@@ -115,7 +115,7 @@ def test_ranks_in_different_collectives_are_reported(launch):
 def train_or_leave():
     parallel = nn.parallel.DistributedDataParallel(nn.Linear(4, 4).to("hpu"))
     if dist.get_rank() == 1:
-        dist.destroy_process_group()  # while the module still uses it
+        dist.destroy_process_group()  # the module still uses the group
     else:
         parallel(torch.ones(1, 4, device="hpu")).sum().backward()
 

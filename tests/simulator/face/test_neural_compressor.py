@@ -119,7 +119,7 @@ METHODS = [
     ("unit_scale", "scalar", {}),
     (
         *("act_maxabs_hw_weights_pcs_maxabs_pow2", "const"),
-        {"blocklist": {"types": ["Conv2d"], "names": []}},  # it has no per-channel scales
+        {"blocklist": {"types": ["Conv2d"], "names": []}},  # no per-channel scales
     ),
 ]
 DYNAMIC = ("maxabs_pow2", "scalar", {"dynamic_quantization": True})

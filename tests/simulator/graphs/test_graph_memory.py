@@ -52,7 +52,7 @@ print(after["InUse"] - before["InUse"], after["MaxInUse"] - before["MaxInUse"])
     )
     assert same == "True"
     # With the cache, a graph keeps its input and sixteen results of 256 KiB, and a replay needs no
-    # more. Without it, a replay needs the input and two results at the same time.
+    # more. Without the cache, a replay needs the input and two results at the same time.
     assert lines == [f"{17 * 256 + 1} 0 True", "1 768 True"]
     assert moved == "0 0"
 
