@@ -36,7 +36,7 @@ class Examined:
 
     group: str  # name of the group, such as "host"
     check: str  # name of the check, such as "shared_memory"
-    findings: tuple[Finding, ...]  # empty if the check does not apply to this machine
+    findings: tuple[Finding, ...]  # none if the check does not apply to this machine
 
 
 @dataclass(frozen=True, repr=False)
@@ -133,7 +133,7 @@ def _failed(check: str, error: OSError | ValueError) -> Finding:
     if isinstance(error, OSError):
         text = f"The check failed: {error.strerror or type(error).__name__} ({{file}})."
         private = {"file": str(error.filename)}
-        fix = "Check that you have permission to read it."
+        fix = "Check that you have permission to read the file."
         return Finding(about, "amber", text, fix, private=private)
     text = "The check failed because of an invalid value: {error}."
     fix = "Correct the variables and files that this check reads."

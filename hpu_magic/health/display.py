@@ -67,7 +67,7 @@ def _row(group: str, finding: Finding) -> str:
 
 
 def _counted(folded: Sequence[tuple[str, Finding]]) -> str:
-    """Return how many green findings are not listed, by group."""
+    """Return a line with the number of unlisted green findings in each group."""
     groups = Counter(group for group, _ in folded)
     listed = ", ".join(f"{group} {count}" for group, count in groups.items())
     return f"green: {listed} (--all shows them)"

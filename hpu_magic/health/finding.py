@@ -28,7 +28,7 @@ class Finding:
     about: str  # the item that was checked, such as "torch" or "HPU 3"
     state: State
     text: str  # the result in full sentences
-    fix: str = ""  # empty if the state is green
+    fix: str = ""  # how to fix the problem; empty if the state is green
     values: Mapping[str, Value] = field(default_factory=dict)  # without private information
     private: Mapping[str, str] = field(default_factory=dict)  # the text for each placeholder
 

@@ -41,7 +41,7 @@ def driver(machine: Machine) -> Iterator[Finding]:
         yield Finding("driver", "green", text, values=values)
     else:
         text = "The vendor's software is installed, but the machine has no Gaudi card or driver."
-        fix = "Use a machine with cards, or simulate cards in an environment without that software."
+        fix = "Use a machine with cards, or simulate them in an environment without this software."
         yield Finding("driver", "red", text, fix, values)
 
 
@@ -146,8 +146,8 @@ def device_files(machine: Machine) -> Iterator[Finding]:
             "device files",
             state,
             f"This user does not have read and write access to {', '.join(closed)}.",
-            f"Add this user to the group that owns them (`ls -l {_folder(nodes[0])}`), or add a "
-            "udev rule that grants access.",
+            f"Add this user to the group that owns the files (`ls -l {_folder(nodes[0])}`), or add "
+            "a udev rule that grants access.",
             values,
         )
     elif nodes:

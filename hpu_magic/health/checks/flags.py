@@ -16,7 +16,7 @@ _EAGER_BY_DEFAULT, _LAZY_KNOWN = (1, 21), (1, 23)
 # These libraries read PT_HPU_LAZY_MODE and assume lazy mode if it is unset.
 _ASSUME_LAZY = ("optimum-habana", "accelerate")
 _MOST_CARDS = 8
-# Importing the compile backend fails if one of these has a value that is in neither _ON nor _OFF.
+# Importing the compile backend fails if one of these flags is neither in _ON nor in _OFF.
 _STRICT = (
     *("PT_HPU_COMPILE_USE_RECIPES", "PT_HPU_KEEP_INPUT_MUTATIONS", "PT_HPU_USE_EAGER_FALLBACK"),
     *("PT_HPU_COMPILE_REMOVE_UNNECESSARY_CLONES", "PT_HPU_USE_INPLACE_COLLECTIVE"),
@@ -206,7 +206,7 @@ def chosen_module(machine: Machine) -> Iterator[Finding]:
             f"{name}={_short(value)} is not one of the cards that this process may use "
             f"({_short(', '.join(listed))}): the process will use a different card or none."
         )
-        yield Finding(name, "amber", text, "Unset it, or set it to one of them.", values)
+        yield Finding(name, "amber", text, "Unset it, or set it to one of these cards.", values)
 
 
 def visible_devices(machine: Machine) -> Iterator[Finding]:
@@ -241,7 +241,7 @@ def _table() -> list[dict[str, str]]:
 
 
 def _means(value: str, kind: str) -> bool:
-    """Return whether a value matches a kind: ``on``, ``off``, ``set``, ``positive`` or a list."""
+    """Return whether a value is ``on``, ``off``, ``set``, ``positive`` or in a list."""
     if kind == "positive":
         return value.isdecimal() and int(value) > 0
     if kind == "set":

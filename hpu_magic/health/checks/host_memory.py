@@ -90,7 +90,7 @@ def _shared_memory(total: int, free: int) -> Finding:
     else:
         text = f"/dev/shm has {units.size(free)} of {units.capacity(total)} free."
         return Finding("/dev/shm", "green", text, values=values)
-    fix = "Start the container with `--ipc=host` or `--shm-size=16g`, or remove files from it."
+    fix = "Start the container with `--ipc=host` or `--shm-size=16g`, or remove files in it."
     return Finding("/dev/shm", "red" if free < _FULL_SHARED else "amber", text, fix, values)
 
 
@@ -107,13 +107,13 @@ def huge_pages(machine: Machine) -> Iterator[Finding]:
     together = f", {units.capacity(reserved)}" if reserved else ""
     text = f"{count[1]} huge pages of {units.capacity(size)} are reserved{together}."
     if machine.simulated:
-        text += " The simulator does not use them."
+        text += " The simulator does not use huge pages."
         yield Finding("huge pages", "green", text, values=values)
     elif limit.isdecimal() and int(limit) << 20 > reserved:
-        text += f" PT_HPU_HUGE_PAGES_LIMIT_MB={limit} allows the bridge to use more than that."
+        text += f" PT_HPU_HUGE_PAGES_LIMIT_MB={limit} allows the bridge to use more huge pages."
         yield Finding("huge pages", "amber", text, _reserve(int(limit) << 20, size), values)
     elif not reserved:
-        text += " The bridge may need them for host buffers; without them, it may fail or be slow."
+        text += " Without huge pages for its host buffers, the bridge may fail or be slow."
         fix = (
             "Reserve the number given in the installation guide of your release: `sudo sysctl -w "
             "vm.nr_hugepages=N`."

@@ -113,7 +113,7 @@ def one_torch(machine: Machine) -> Iterator[Finding]:
     # first copy is complete.
     mixed = len(set(folders.values())) < len(folders)
     state: State = "red" if mixed else "amber"
-    why = "Python uses the first one, but other programs may not"
+    why = "Python uses the first copy, but other programs may not"
     if mixed:
         why = "their files are mixed"
     yield Finding(

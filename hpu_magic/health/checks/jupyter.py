@@ -177,7 +177,9 @@ def _access(machine: Machine, server: dict[str, Any]) -> Finding:
         f"{'from this machine' if local else 'over the network'} can run code as you, unless "
         "a proxy in front of it checks users."
     )
-    fix = "Start it with a token: do not set IdentityProvider.token='' or ServerApp.token=''."
+    fix = (
+        "Start the server with a token: do not set IdentityProvider.token='' or ServerApp.token=''."
+    )
     return Finding(about, "amber" if local else "red", text, fix, values, private)
 
 

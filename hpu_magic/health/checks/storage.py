@@ -174,7 +174,7 @@ def _usage(folder: Path, settings: _CacheSettings, private: dict[str, str]) -> F
     limit = units.capacity(most)
     text = f"{{folder}} contains {content.described()} of compiled graphs; the limit is {limit}."
     if content.size > 0.9 * most:
-        text += " It is nearly full, so the oldest graphs are removed and must be compiled again."
+        text += " The limit is near: the oldest graphs are removed and must be compiled again."
         fix = "Increase the number of megabytes in the third field."
         return Finding("recipe cache", "amber", text, fix, values, private)
     if free < min(most - content.size, _LITTLE_DISK):

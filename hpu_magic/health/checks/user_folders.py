@@ -42,8 +42,8 @@ def own_folder(machine: Machine) -> Iterator[Finding]:
     folder = existing or next(free, None)
     if folder is None:
         text = (
-            "A folder that only you can open does not exist and cannot be created: kernels, the "
-            "sidebar and `hpu-magic top` cannot share information about notebooks and fits."
+            "Your private folder does not exist and cannot be created: kernels, the sidebar and "
+            "`hpu-magic top` cannot share information about notebooks and fits."
         )
         fix = "Make /dev/shm or /tmp writable, or remove the file or folder {folder}."
         yield Finding("private folder", "red", text, fix, private={"folder": str(first)})

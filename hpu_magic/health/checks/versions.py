@@ -95,7 +95,7 @@ def plugin_and_driver(machine: Machine) -> Iterator[Finding]:
     about = "plug-in and driver"
     if driver is None:
         text = f"The driver's version is unknown and may not match habana-torch-plugin {plugin}."
-        fix = "Run `hl-smi` on the host: both should be from the same release."
+        fix = "Run `hl-smi` on the host: driver and plug-in should be from the same release."
         yield Finding(about, "amber", text, fix, values)
     elif numbers(driver)[:2] == numbers(plugin)[:2]:
         text = f"habana-torch-plugin {plugin} and the driver {driver} are from the same release."
