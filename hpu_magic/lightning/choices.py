@@ -46,7 +46,7 @@ class Stock:
 
     registry: Any  # maps names to Lightning's strategies
     counterparts: dict[type, type[Any]]  # maps Lightning's strategies that work on cards to ours
-    environment: type[Any]  # for processes whose ranks are set by environment variables
+    environment: type[Any]  # reads the rank from environment variables
     sync_batchnorm: type[Any] | None  # the class that implements ``sync_batchnorm=True``
     info: Callable[[str], None]  # logs a message in the process with rank 0
 

@@ -44,7 +44,7 @@ def _require_known(lightning: ModuleType, connector: type, flags: Flags) -> None
 
 
 def patch(lightning: ModuleType, connector: type, choices: Choices) -> None:
-    """Wrap the methods of Lightning's connector class to support ``hpu``, unless already done.
+    """Wrap the methods of Lightning's connector class to support ``hpu``, unless they are wrapped.
 
     Raises
     ------

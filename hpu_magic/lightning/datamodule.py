@@ -151,7 +151,7 @@ class HPUDataModuleBase:
 
 
 def _supported(name: str, chosen: Sequence[Any] | None, known: list[Any]) -> list[Any]:
-    """Return the chosen transforms, or `known` if there are none; check their classes."""
+    """Check and return the chosen transforms, or return `known` if there are none."""
     if chosen is None:
         return known
     for each in chosen:

@@ -40,8 +40,9 @@ class FP8Conversion:
         """Prepare a model for FP8 training or FP8 inference.
 
         If a fit resumes from a checkpoint, convert the model before the fit. Inference needs two
-        processes. The first one measures the model while a Trainer runs it, and then writes the
-        measurements to files and to the attribute `measured`. The second one quantizes the model.
+        processes. The first process measures the model while a Trainer runs it, and then writes the
+        measurements to files and to the attribute `measured`. The second process quantizes the
+        model.
 
         Parameters
         ----------

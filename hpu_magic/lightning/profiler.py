@@ -59,7 +59,7 @@ class HPUProfilerBase:
         # The vendor's package replaces PyTorch's enum.
         known = torch.profiler.ProfilerActivity
         activities = list(profiler_kwargs.pop("activities", None) or [known.CPU])
-        card = getattr(known, "HPU", None)  # missing in older releases of PyTorch
+        card = getattr(known, "HPU", None)  # older releases of PyTorch do not have HPU
         if card is not None and card not in activities:
             activities.append(card)
         super().__init__(  # type: ignore[call-arg]

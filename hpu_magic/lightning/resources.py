@@ -110,7 +110,7 @@ def _numbers(version: str) -> list[int]:
 
 
 SYNAPSE_1_11, SYNAPSE_1_14 = (is_at_least("synapse", version) for version in ("1.11.0", "1.14.0"))
-"""Whether the vendor's release is at least this one."""
+"""Whether the vendor's release is 1.11 or newer, and 1.14 or newer."""
 TORCH_2_0 = is_at_least("torch", "2.0.0")
 TORCH_UP_TO_1_13 = not is_at_least("torch", "1.13.2")
 TORCH_BEFORE_2_3 = not is_at_least("torch", "2.3.0")

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def early_end(trainer: Any) -> str | None:
-    """Return why a fit ended early: ``EarlyStopping: val_loss did not improve in 3 checks``.
+    """Return a reason such as ``EarlyStopping: val_loss did not improve in 3 checks``.
 
     Return None if the fit completed its planned epochs or steps.
     """

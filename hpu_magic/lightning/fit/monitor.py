@@ -278,7 +278,7 @@ class LightningMonitorBase:
             poll()
 
     def _keeps_each(self, number: int) -> bool:
-        """Return whether to keep the values of every batch, at first or if batches are slow."""
+        """Return whether to keep the values of every batch, because the fit is new or slow."""
         pace = self.progress.batches_per_second
         return number <= FIRST_STEPS or (pace is not None and pace <= _SLOW)
 
@@ -289,8 +289,8 @@ class LightningMonitorBase:
         values: dict[Curve, Any] = {}
         step, divided_by = trainer.global_step, 1
         if pl_module.automatic_optimization:
-            # Lightning divides the loss by this number before the backward pass, and displays the
-            # divided loss.
+            # If gradients are accumulated, Lightning divides the loss by the number of batches
+            # before the backward pass, and displays the divided loss.
             divided_by = trainer.accumulate_grad_batches
             stepped = self._batches.current.ready % divided_by == 0 or trainer.is_last_batch
             step += 0 if stepped else 1

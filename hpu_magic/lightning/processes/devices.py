@@ -24,7 +24,7 @@ def vendor_hpu() -> Any | None:
 
 
 def card(device: Any) -> torch.device:
-    """Return a device with the index that its tensors have: ``hpu`` becomes ``hpu:0``."""
+    """Return a device with the index that its tensors have, ``hpu:0`` for ``hpu``."""
     named = torch.device(device)
     return torch.device("hpu", 0) if named == torch.device("hpu") else named
 

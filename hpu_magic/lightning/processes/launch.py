@@ -26,7 +26,7 @@ class ScriptLauncherBase:
 
     @property
     def is_interactive_compatible(self) -> bool:
-        """Whether all processes are already running, as is the case in a notebook's workers."""
+        """Whether all processes are already running, as in a notebook's workers."""
         return self._is_alone or bool(self.cluster_environment.creates_processes_externally)
 
     @property

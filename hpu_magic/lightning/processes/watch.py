@@ -1,4 +1,4 @@
-"""If a process of a fit fails or hangs, end all of them, and report which one it was.
+"""End all processes of a fit if one of them fails or hangs, and report which one it was.
 
 A rank that fails prints its traceback. The other ranks then fail in their next collective and print
 only the error message, because their tracebacks would not help. A rank that does not exit prints
@@ -29,7 +29,7 @@ _Hook = Callable[[type[BaseException], BaseException, TracebackType | None], Any
 STARTED_BY = "HPU_MAGIC_STARTED_BY"
 """Environment variable with the PID of the process that started this rank, and the file descriptor
 of that process's pipe."""
-_ENDED = b"."  # rank 0 writes this once for each other rank if it exits normally
+_ENDED = b"."  # rank 0 writes this byte once for each other rank if it exits normally
 _POLL = 0.2  # seconds between two checks of the processes
 _COLLECTIVE = 15.0  # seconds after which a collective fails if a rank is missing
 _END = 2.0  # seconds to wait for a process to exit
@@ -161,7 +161,7 @@ def _end_with(parent: int, pipe: int | None) -> None:
 def _ended_normally(pipe: int) -> bool:
     try:
         return os.read(pipe, len(_ENDED)) == _ENDED
-    except BlockingIOError:  # a fork of the parent still has the other end open
+    except BlockingIOError:  # a fork of the parent still has the pipe's other end open
         return False
 
 
