@@ -1,4 +1,4 @@
-"""Answer pages while a cell is running, so that users can click in panels and reload the page.
+"""Answer requests while a cell is running, so that users can click in panels and reload the page.
 
 While a cell is running, a kernel only handles messages to a subshell on its shell channel. A page
 that is loading cannot use subshells yet: the reply to its first request announces them, but the
@@ -96,7 +96,7 @@ class _ShellChannel:
         self._kernel.shell_stream.flush(zmq.POLLOUT)
 
     def _running(self) -> bool:
-        """Return whether a cell is running, even if it runs other cells in turn."""
+        """Return whether a cell is running, even a cell that runs other cells."""
         lock = getattr(self._kernel, "_main_asyncio_lock", None)
         if lock is not None:
             return bool(lock.locked())
@@ -120,10 +120,10 @@ class _ShellChannel:
             )
             if hasattr(answer, "__await__"):
                 await answer
-        except Exception:  # same as in the kernel: a widget's code may raise any exception
+        except Exception:  # a widget's code may raise any exception
             kernel.log.exception("Exception in message handler:")
         # "idle" completes the message although the cell is still running. The last status must be
-        # the kernel's actual status, even if that cell ends or another begins in the meantime.
+        # the kernel's actual status, even if the cell ends or another cell begins.
         published = None
         while published != (state := "busy" if published and self._running() else "idle"):
             kernel._publish_status(state, "shell", parent=message)

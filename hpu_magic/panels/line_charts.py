@@ -32,7 +32,7 @@ class Line(NamedTuple):
 class LineChart:
     """A chart of a `RunRecord`'s columns over time."""
 
-    name: str  # used in a panel's list of charts
+    name: str  # the chart's name in a panel's list of charts
     height: int  # pixels
     heading: str  # the title before the first sample
     lines: tuple[Line, ...]
@@ -40,7 +40,7 @@ class LineChart:
     title: Callable[[RunRecord], str]
     sentence: Callable[[RunRecord], str]  # description for screen readers; "" without samples
     of_memory: bool = False  # whether the axis is in bytes and can extend to the limit
-    longest_title: str = ""  # a title that the legend must not cover
+    longest_title: str = ""  # the longest title, which the legend must not cover
 
 
 def memory_title(peak: float, limit: float) -> str:

@@ -19,7 +19,7 @@ _ANSWER_SECONDS = 1.0
 """Time in seconds within which a fast page with widget support requests the charts."""
 
 _OFTEN, _SELDOM = 2.0, 15.0
-"""Seconds between two pictures if no page shows the panel; otherwise, the maximum.
+"""Seconds between two pictures if no page shows the panel, and the maximum if a page shows it.
 
 If a page shows the panel, the interval grows with the age of the fit, because a picture of a new
 fit soon becomes stale.

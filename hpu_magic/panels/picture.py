@@ -270,7 +270,7 @@ def _head(layout: PictureLayout, chart: _Chart) -> tuple[str, list[list[Entry]]]
 
 
 def _responsive(wide: list[str], narrow: list[str], height: float) -> list[str]:
-    """Return both layouts. A page shows one of them, or the wide one if it ignores styles."""
+    """Return both layouts. A page that ignores styles shows only the wide layout."""
     hide_one = ".hpu-magic-wide{display:none}.hpu-magic-narrow{display:inline}"
     condition = f"(max-width:{_NARROW_PAGE}px)"
     inner = f"0 0 {NARROW.width} {height * NARROW.width / WIDE.width:.1f}"

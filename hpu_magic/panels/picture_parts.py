@@ -22,7 +22,7 @@ class PictureLayout:
 
     width: int
     left: int  # margin of the plots for the labels of their axes
-    right: int  # right margin, which half of the time axis's last label needs
+    right: int  # right margin, with space for half of the last time label
     head: int  # height of the title row
     baseline: int  # baseline of the title in its row
     line: int  # height of each additional legend row

@@ -167,7 +167,7 @@ class RanksView:
 
 
 def _completed(state: RankState, before: RankState) -> RankState:
-    """Return the state, with the previous pace if it contains no newly completed step."""
+    """Return the state, with the previous pace if no further step has been completed."""
     if state.steps_per_second is not None or state.steps != before.steps:
         return state
     return dataclasses.replace(

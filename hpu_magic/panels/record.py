@@ -39,9 +39,9 @@ class RunRecord:
 
     Times are in seconds since ``began``, which is a value of ``time.monotonic()``. Values in the
     sampler that are older than this record are ignored. ``lines`` is a `Trace` for the entire run
-    or a `Window` for its last part. ``progress`` is None if there is no fit. ``memory`` is true if
-    the run uses the device. In that case, the record includes its memory and compilations.
-    ``peak`` tracks the peak of device memory, because other code may reset the device's own peak.
+    or a `Window` for its last part. ``progress`` is None if there is no fit. If ``memory`` is true,
+    the run uses the device, and the record includes its memory and compilations. ``peak`` tracks
+    the peak of device memory, because other code may reset the device's own peak.
     """
 
     def __init__(

@@ -61,7 +61,7 @@ class AddMetric:
         self.select = Select(name=CHOICE, options=_options([], 0), value=_NONE, visible=False)
 
     def offer(self, metrics: Sequence[str], drawn: int) -> None:
-        """List metrics that can be added to the ``drawn`` ones, and hide the list if empty."""
+        """List metrics that can be added to the ``drawn`` ones, and hide an empty list."""
         if list(metrics) == self._offered:
             return
         self._offered = list(metrics)

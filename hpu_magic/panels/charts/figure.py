@@ -34,13 +34,13 @@ const narrow = cb_obj.inner_width < 320
 title.offset = narrow ? {8 - palette.LEFT} : 0
 title.standoff = narrow ? {_STANDOFF_NARROW} : {_STANDOFF}
 """
-_RIGHT = 28  # pixels; leaves space for half of the last axis label
+_RIGHT = 28  # space for half of the last axis label, in pixels
 
 
 def blank(height: int, title: str, x_range: Any, y_range: Any, x_ticks: Any) -> Any:
     """Return an empty chart."""
     plot: Any = figure(
-        frame_height=height - 30,  # as in the saved picture: title and legends are above the plot
+        frame_height=height - 30,  # 30 pixels for title and legends, as in the saved picture
         sizing_mode="stretch_width",
         x_range=x_range,
         y_range=y_range,

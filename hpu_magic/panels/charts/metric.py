@@ -55,7 +55,7 @@ class MetricChart:
         self._axis, self._smoothing, self._capacity = axis, smoothing, capacity
         self._sources: dict[Curve, ColumnDataSource] = {}
         self._lines: list[Any] = []
-        self._begun: set[Curve] = set()  # their sources already contain the new rows
+        self._begun: set[Curve] = set()  # curves whose sources already contain the new rows
         self._best_row: tuple[float, ...] = ()
         self._not_finite_count = 0
         self._not_finite = ColumnDataSource({"time": [], "step": [], "text": [], "height": []})

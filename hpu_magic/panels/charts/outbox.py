@@ -98,7 +98,7 @@ class Outbox:
 
     def restore(self, setter: Any) -> None:
         """Update the models for a page that is being opened; ``setter`` is passed on to Bokeh."""
-        self.flush()  # open pages receive the same rows as the new one
+        self.flush()  # open pages receive the same rows as the new page
         for source, pending in self._sources.items():
             source.set_from_json("data", pending.data(), setter=setter)
         for (model, name), value in self._sent.items():
