@@ -32,9 +32,9 @@ def dry_run(
 ) -> DryRun:
     """Run a script or a cell on simulated cards that compute nothing, to see whether it fits.
 
-    It runs unmodified, in its own process. Tensors have sizes and device memory, but no values; if
-    it reads a value, it gets a stand-in. By default, the run ends when the optimizer steps repeat.
-    The time of a step is an estimate.
+    The program runs unmodified, in its own process. Tensors have sizes and device memory, but no
+    values; if the program reads a value, it gets a stand-in. By default, the run ends when the
+    optimizer steps repeat. The time of a step is an estimate.
 
     Parameters
     ----------

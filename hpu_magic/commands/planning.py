@@ -333,5 +333,5 @@ def positional(inputs: Any) -> tuple[Any, ...]:
 
 
 def chosen_optimizer(optimizer: Any) -> Any:
-    """Return an optimizer argument; the text none becomes None."""
+    """Return an optimizer argument, or None for the text ``none``."""
     return None if isinstance(optimizer, str) and optimizer.lower() == "none" else optimizer

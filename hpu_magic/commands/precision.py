@@ -151,7 +151,7 @@ def fp8_measure(
         Maximum number of batches to measure.
     config : str, optional
         A JSON file with settings; by default, the file specified by ``QUANT_CONFIG``. Options
-        override it.
+        override the file.
     stats : str, optional
         Folder and file name prefix of the measurement files.
     observer : str, optional
@@ -238,7 +238,7 @@ def fp8_quantize(
         is passed as keyword arguments.
     config : str, optional
         A JSON file with settings; by default, the file specified by ``QUANT_CONFIG``. Options
-        override it.
+        override the file.
     stats : str, optional
         Folder and file name prefix of the measurement files.
     observer : str, optional

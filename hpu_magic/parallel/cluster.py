@@ -29,8 +29,8 @@ from hpu_magic.parallel.guard import Guard
 _LOCAL = "LocalEngineSetLauncher"
 _NOTICE_SECONDS = 2.0
 _END_SECONDS = 5.0
-_START_SECONDS = 300  # needed on a busy machine; usually, 2 are enough
-_CONNECT_SECONDS = 10.0  # an interrupt takes effect within this time
+_START_SECONDS = 300  # usually, 2 seconds are enough; a busy machine needs more
+_CONNECT_SECONDS = 10.0  # the time within which an interrupt takes effect
 _TICK = 1.0
 
 
@@ -245,7 +245,7 @@ def _options(count: int | None, profile: str | None) -> dict[str, Any]:
 def _controller() -> type:
     """Return a launcher for a controller that imports nothing from the working directory.
 
-    Engines do import from that directory, because they run the notebook's code.
+    Engines may import from the working directory, because they run the notebook's code.
     """
     from ipyparallel.cluster.launcher import LocalControllerLauncher
     from traitlets import default

@@ -52,7 +52,7 @@ class RanksFailedError(HPUError):
         interrupted: Sequence[int] = (),
         advice: Sequence[str] = (),
     ) -> None:
-        # If a process ended, this caused the other failures, even if it was detected later.
+        # A process that ended caused the other failures, even if its end was detected later.
         self.failures = dict(sorted(failures.items(), key=lambda item: bool(item[1].name)))
         self.interrupted = list(interrupted)
         super().__init__(" ".join([*self._sentences(), *advice]))

@@ -1,8 +1,8 @@
 """A program that ends processes once the process that started it has ended or has been killed.
 
 ``python guard.py PARENT PID...`` reads from a pipe whose write end is held by its parent. The
-operating system closes that end when the process ends. Forks of the process may keep it open, so
-the guard also checks whether its parent still exists.
+operating system closes the pipe when the parent ends. Forks of the parent may keep it open, so the
+guard also checks whether the parent still exists.
 """
 
 from __future__ import annotations

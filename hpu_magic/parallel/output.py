@@ -23,7 +23,7 @@ _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
 
 
 def named(ranks: Sequence[int]) -> str:
-    """Return the names of ranks: ``rank 2``, ``ranks 0, 2 and 3`` or ``ranks 0 to 3``."""
+    """Return a name for ranks, such as ``rank 2``, ``ranks 0, 2 and 3`` or ``ranks 0 to 3``."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
     if len(ranks) > 2 and list(ranks) == list(range(ranks[0], ranks[-1] + 1)):

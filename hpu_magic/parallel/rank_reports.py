@@ -45,7 +45,7 @@ class RankReports:
         threading.Thread(target=self._run, name="hpu_magic rank", daemon=True).start()
 
     def state(self, *, over: bool = False) -> RankState:
-        """Return the rank's state with its recent pace, or the whole cell's if ``over`` is set."""
+        """Return the rank's state, with the recent pace or, if ``over``, that of the whole cell."""
         memory = device.memory()
         if self._card is None and memory:
             card = device.own_card()

@@ -22,7 +22,7 @@ from hpu_magic.runtime.training.ranks import RankState
 
 _TICK = 0.1  # seconds
 _INTERRUPT_SECONDS = 30.0
-_AGAIN_SECONDS = 0.5  # interrupts within this time count as one
+_AGAIN_SECONDS = 0.5  # a second interrupt within this time is ignored
 _INTERRUPTED = ("KeyboardInterrupt", "CancelledError")  # cells that use await raise CancelledError
 
 

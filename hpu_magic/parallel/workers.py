@@ -30,10 +30,10 @@ RESTART = "Run %hpu_workers restart to restart all ranks (their variables are lo
 class Workers:
     """A set of processes that run cells together, each with its own card.
 
-    Starting them takes a few seconds, so a line is printed to standard output first. If `count` is
-    None, one worker is started per free card, unless the profile sets the number. `profile` is an
-    IPython profile whose ``ipcluster_config.py`` configures how they are launched, or None to
-    launch them on this machine.
+    Starting the workers takes a few seconds, so a line is printed to standard output first. If
+    `count` is None, one worker is started per free card, unless the profile sets the number.
+    `profile` is an IPython profile whose ``ipcluster_config.py`` configures how the workers are
+    launched, or None to launch them on this machine.
 
     Raises
     ------

@@ -19,7 +19,7 @@ class WorkersReport(Table):
     count : int
         Number of workers.
     profile : str or None
-        The IPython profile that launched them.
+        The IPython profile that launched the workers.
     outputs : dict of str to list
         Variables that were copied back, each as a list indexed by rank.
     """
