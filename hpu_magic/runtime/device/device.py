@@ -177,7 +177,7 @@ def generation() -> str | None:
 
 
 def label() -> str:
-    """Return the name of this process's card for a headline, e.g. ``HPU 3 (simulated GAUDI2)``.
+    """Return the name of this process's card for a headline, such as ``HPU 3 (simulated GAUDI2)``.
 
     Returns ``hpu (simulated GAUDI2)`` if the process has no card or its number is unknown.
     """
@@ -186,7 +186,7 @@ def label() -> str:
 
 
 def family() -> str:
-    """Return the name of the device without a card number, e.g. ``hpu (simulated GAUDI2)``."""
+    """Return the name of the device without a card number, such as ``hpu (simulated GAUDI2)``."""
     return f"hpu ({'simulated ' if backend.is_simulated() else ''}{generation() or 'no card'})"
 
 

@@ -15,8 +15,8 @@ VISIBLE = "HABANA_VISIBLE_MODULES"
 def free_cards(machine: Snapshot, count: int | None, who: str = "worker") -> list[int]:
     """Return the module IDs of `count` free cards, or of all free cards if `count` is None.
 
-    The list is empty if `count` is passed but the machine's cards are unknown. `who` names the
-    process that needs one card, for messages.
+    The list is empty if `count` is passed but the machine's cards are unknown. In messages,
+    `who` is the name for a process that needs one card.
 
     Raises
     ------

@@ -63,7 +63,7 @@ class MoveReport(Report):
 
 
 def _listed(names: Iterable[str]) -> str:
-    """Return the names followed by "is" or "are", e.g. ``model and batch are``."""
+    """Return the names followed by "is" or "are", such as ``model and batch are``."""
     *others, last = names
     return f"{', '.join(others)} and {last} are" if others else f"{last} is"
 
@@ -208,7 +208,7 @@ def _commit(plan: MovePlan, value: Any, torch: Any) -> Any:
         # nn.Module._apply replaces the parameters' data in place, so the Parameter objects stay the
         # same.
         value._apply(plan.moved)
-        # This call moves nothing, but a LightningModule updates its device attribute here.
+        # This call moves nothing, but a LightningModule updates its ``device`` in it.
         return value.to(plan.device)
     if is_pipeline(value):
         for model in models_of(value).values():

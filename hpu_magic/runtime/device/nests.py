@@ -44,7 +44,7 @@ def tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 def described(value: Any) -> str:
-    """Return a short description of a nested value, e.g. ``float32[8, 512]`` or a type name."""
+    """Return a short description of a nested value, such as ``float32[8, 512]`` or a type name."""
     if isinstance(value, torch.Tensor):
         return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
     if isinstance(value, list | tuple) and 0 < len(value) <= _SHOWN:

@@ -21,7 +21,7 @@ from hpu_magic.runtime.present.table import Table
 from hpu_magic.runtime.start import first_import
 from hpu_magic.runtime.start import restart as kernel
 
-# Maps each possible read time of a flag to its description in the table.
+# Describes in the table when a flag is read.
 READ = {
     "import": "at import",
     "load": "at import, by the bridge",

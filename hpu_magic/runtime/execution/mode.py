@@ -95,8 +95,8 @@ def _set_by_user() -> str | None:
     value = os.environ.get(VARIABLE)
     if value == "0" and loaded_mode() == "eager":
         at_import = first_import.environment_at_import()
-        # The variable was not set at import, or torch was imported before its import could be
-        # observed.
+        # The user did not set the variable before the import, or it is not known whether the user
+        # did, because torch was imported before this module.
         if at_import is os.environ or VARIABLE not in at_import:
             return None
     return value
@@ -132,7 +132,7 @@ def request(
 ) -> ModeReport:
     """Request a mode, and return the modes of this process; see `hpu_magic.mode`.
 
-    ``cells`` are the notebook cells run so far, which are searched for the line that loaded the
+    The function searches ``cells``, the notebook cells that have run, for the line that loaded the
     library.
     """
     if requested is not None:
@@ -173,7 +173,7 @@ def restore(stored: str) -> None:
     the file was saved is kept.
     """
     value = VALUES[_known(stored)]
-    with contextlib.suppress(OSError):  # otherwise, the mode applies only to this process
+    with contextlib.suppress(OSError):  # without the file, the mode applies only to this process
         value = kernel.merge(VARIABLE, value)
     if not device.bridge_loaded():
         kernel.put(VARIABLE, value)

@@ -138,7 +138,8 @@ def card_status(number: int) -> CardReport:
 def current_status(cells: Sequence[str] = ()) -> StatusReport:
     """Return the state of the device without acquiring a card or importing torch.
 
-    ``cells`` are the notebook cells run so far, which are searched for the line that loaded torch.
+    The function searches ``cells``, the notebook cells that have run, for the line that loaded
+    torch.
     """
     machine = monitor.snapshot()
     memory = device.memory()

@@ -16,7 +16,7 @@ from hpu_magic.runtime.graphs.graphs import CapturedGraph, find, register
 
 
 class Capture:
-    """Runs code ``warmup`` times and then captures it: ``while again(): ...``.
+    """Runs code ``warmup`` times and then captures it; use it as in ``while again(): ...``.
 
     The warm-up runs create the objects that the code creates only once, such as optimizer state;
     otherwise, each replay would create them again. ``inputs`` are the variables in ``namespace``

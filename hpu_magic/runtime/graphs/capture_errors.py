@@ -28,7 +28,7 @@ _FALLBACK = (
 _MASK = (
     "transformers reads the attention mask on the host: call "
     "model.set_attn_implementation('eager') and pass attention_mask to the model, or pass a "
-    "four-dimensional mask. For inference, %hpu_wrap captures the model without this read."
+    "four-dimensional mask. For inference, use %hpu_wrap, which avoids reading the mask."
 )
 _OTHER = "move the line out of the capture."
 

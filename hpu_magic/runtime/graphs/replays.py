@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-# In the vendor's package, each of these may have its own implementation; in the simulator, replayV2
+# In the vendor's package, each method may have its own implementation; in the simulator, replayV2
 # and replayV3 call replay.
 _METHODS = ("replay", "replayV2", "replayV3")
 
@@ -58,7 +58,7 @@ class ReplayCounter:
                 self._restore()
 
     def _replace(self) -> None:
-        # Some of the vendor's releases do not provide this class in eager mode.
+        # Some of the vendor's releases do not provide HPUGraph in eager mode.
         hpu = getattr(sys.modules.get("torch"), "hpu", None)
         self._graph = getattr(hpu, "HPUGraph", None)
         for name in _METHODS:
@@ -76,7 +76,7 @@ class ReplayCounter:
     def _restore(self) -> None:
         for name, original in self._originals.items():
             if vars(self._graph).get(name) is not self._counting[name]:
-                continue  # replaced by other code in the meantime
+                continue  # other code has replaced the method
             if original is None:  # inherited
                 delattr(self._graph, name)
             else:

@@ -37,7 +37,7 @@ class ShapeWatch:
     """Records the input shapes of a wrapped module, and warns once if there are many.
 
     ``limit`` is the maximum number of graphs. ``hint`` returns further advice that is appended to
-    the warning. ``uses`` is ordered by first call.
+    the warning. ``uses`` is in the order of the first calls.
     """
 
     def __init__(self, name: str, limit: int | None) -> None:
@@ -133,7 +133,7 @@ def _named(name: Any) -> str:
 
 
 def _bucket(shapes: list[Shape]) -> str:
-    """Return advice on padding that leaves at most two sizes in the most varied dimension."""
+    """Suggest padding that leaves at most two sizes in the dimension with the most sizes."""
     if len({len(shape) for shape in shapes}) != 1:
         return "to a few sizes"
     sizes = max((set(sizes) for sizes in zip(*shapes, strict=True)), key=len, default=set())

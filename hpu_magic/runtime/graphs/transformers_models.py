@@ -117,7 +117,8 @@ class GraphedModel:
             self._generating -= 1
         returned = getattr(result, "past_key_values", None)
         if any(cache is returned for cache in self._pool.values()):
-            result.past_key_values = copy.deepcopy(returned)  # the next call resets the original
+            # The next call to generate() resets the original cache.
+            result.past_key_values = copy.deepcopy(returned)
         return result
 
     def _takes_static_cache(self, options: dict[str, Any]) -> bool:
@@ -273,7 +274,7 @@ class _HeldCache:
         return not self._is_of_two or all(self.cache.is_updated.values())
 
     def bring_back(self) -> None:
-        """Restore the cache's own tensors if others, e.g. from beam search, have replaced them."""
+        """Restore the cache's own tensors if, for example, beam search has replaced them."""
         for layer, name, own in self._tensors:
             current = getattr(layer, name)
             if current is not own:

@@ -53,7 +53,7 @@ class WrapReport(Report):
         return f"{kind} wrapped in HPU Graphs for {self.purpose} on {device.label()}"
 
     def rows(self) -> Sequence[Row]:
-        """Return the wrapper, when graphs are captured or how long that took, and the limit."""
+        """Return the wrapper, the time of the captures, and the maximum number of graphs."""
         rows = [("by", f"torch.hpu.{self.wrapper}")]
         if self.first_seconds is None:
             rows.append(("captures", "on the first call with each new input shape"))

@@ -16,7 +16,7 @@ class CardTime:
     """Range in which a measurement is expected, in multiples of `seconds`."""
     compilation: float = 0.0  # time to compile graphs, which is not part of `seconds`
     idle: float = 0.0  # part of `seconds` in which the card waited for the host
-    busy: dict[str, float] = field(default_factory=dict)  # seconds for each part of the card
+    busy: dict[str, float] = field(default_factory=dict)  # seconds of work of each part of the card
 
     def text(self, per: str = "") -> str:
         """Return the time with its band, for example ``2.00 ms per step (estimate: 1 to 4 ms)``."""
@@ -27,7 +27,7 @@ class CardTime:
         return text
 
     def use(self) -> str:
-        """Return the shares of the time during which each part was busy and the card waited."""
+        """Return how much of the time each part of the card was busy and the card waited."""
         if not self.seconds:
             return ""
         parts = sorted(self.busy.items(), key=lambda part: -part[1])
@@ -43,9 +43,9 @@ class CardWatch:
         self._before = backend.card_time()
 
     def lap(self) -> CardTime | None:
-        """Return the card time since the last call, or None if the clock was off at any time since.
+        """Return the card time since the last call, or None if the clock was off during that time.
 
-        The period ends when the card has completed all work that was launched in it.
+        The card time ends when the card has completed all work that was launched until this call.
         """
         before, now = self._before, backend.card_time()
         self._before = now
@@ -75,7 +75,7 @@ class CardPace:
         self._watch.lap()
 
     def add(self, steps: int) -> None:
-        """End a period in which this number of steps was completed, and begin the next one."""
+        """End a period of ``steps`` steps, and begin the next period."""
         if (lap := self._watch.lap()) is None:
             return
         self._seconds += lap.seconds

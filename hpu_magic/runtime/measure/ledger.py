@@ -63,7 +63,7 @@ class Ledger:
     to display for that line. The version counters of the tensors in ``namespace``, such as
     ``globals()``, show whether they were modified in place (see
     `hpu_magic.runtime.measure.versions.versions`); in eager mode, this is the only sign of in-place
-    operations. ``show`` selects the parts of the report's line; if it is empty, all parts are
+    operations. ``show`` selects the parts of the line to show; if it is empty, all parts are
     shown.
     """
 

@@ -112,7 +112,7 @@ class MemoryUse(Report):
         return f"Memory of this cell on {device.label()}"
 
     def rows(self) -> Sequence[Row]:
-        """Return the memory before and after and the peak, then the new tensors, largest first."""
+        """Return the memory before and after the block, the peak, and the largest new tensors."""
         if not self.limit:
             return ()
         change = self.after - self.before

@@ -14,7 +14,7 @@ from hpu_magic import units
 from hpu_magic.runtime.device.tensors import tensors_in
 
 _FEWEST_ALIKE = {"ModuleList": 2}
-_FEWEST_ELSEWHERE = 3  # e.g. in a Sequential, whose modules are rarely similar layers
+_FEWEST_ELSEWHERE = 3  # the modules of a Sequential, for example, are rarely similar layers
 _CONTAINERS = ("ModuleList", "ModuleDict")
 StorageOf = Callable[[Any], "tuple[int, int, Any] | None"]
 
@@ -23,7 +23,7 @@ StorageOf = Callable[[Any], "tuple[int, int, Any] | None"]
 class Part:
     """A module, a group of similar modules, or a cache."""
 
-    path: str  # path relative to its variable, e.g. ``model.layers.*.mlp`` for a group in a list
+    path: str  # starts with the variable's name; ``model.layers.*.mlp`` is a group in a list
     size: int  # size of the whole group in bytes
     what: str  # the class, and the number and sizes of the modules
     parts: Sequence[Part] = ()  # its parts, largest first

@@ -14,7 +14,7 @@ from hpu_magic.runtime.measure.memory import TRACEBACK, held
 from hpu_magic.runtime.start import restart
 
 _NAMED = 3
-_SMALLEST_NAMED = 0.001  # as a fraction of the card's memory
+_SMALLEST_NAMED = 0.001  # a fraction of the card's memory
 # The vendor's allocator reports the requested size. Other allocators raise PyTorch's
 # OutOfMemoryError.
 _REFUSED = re.compile(r"Allocation failed for size::\s*([0-9]+)")

@@ -105,7 +105,7 @@ class profile:
         directory: str | os.PathLike[str] | None = None,
         keep: Callable[[ProfileReport], object] = lambda report: None,
     ) -> None:
-        # Kineto prints a line at each start and stop unless this is set before its first use.
+        # Kineto prints a line at each start and stop, unless this variable is set beforehand.
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")
         self._torch = device.torch_with_hpu()
         self._directory = Path(directory).expanduser() if directory is not None else None

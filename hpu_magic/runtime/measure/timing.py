@@ -74,7 +74,7 @@ class TimeReport(Report):
 
 
 class Stopwatch:
-    """Times code and decides how often it runs: ``while watch.again(): ...``.
+    """Times code and decides how often it runs; use it as in ``while watch.again(): ...``.
 
     Each repeat consists of ``runs`` runs; 0 chooses a number based on the duration of one run.
     ``keep`` is called with the report. Raises `HPUError` if a number is out of range.

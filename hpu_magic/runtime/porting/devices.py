@@ -36,14 +36,14 @@ from hpu_magic.runtime.porting.flow import (
 from hpu_magic.runtime.porting.names import Names
 
 # How a string is used.
-TAKEN = "taken"  # passed as a device
-INDEXED = "indexed"  # compared with a tensor's device, which includes an index
-NAMED = "named"  # assigned to a device name, or chosen from several devices
-COMPARED = "compared"  # compared with another value
-TEXT = "text"  # part of another string, or a key
-OPAQUE = "opaque"  # passed to a function that the cell does not define
-SAVED = "saved"  # a device in a saved file
-_TYPE = "type"  # compared with the type of a device
+TAKEN = "taken"  # the string is passed as a device
+INDEXED = "indexed"  # it is compared with a tensor's device, which includes an index
+NAMED = "named"  # it is assigned to a device name, or chosen from several devices
+COMPARED = "compared"  # it is compared with another value
+TEXT = "text"  # it is part of another string, or a key
+OPAQUE = "opaque"  # it is passed to a function that the cell does not define
+SAVED = "saved"  # it is a device in a saved file
+_TYPE = "type"  # it is compared with the type of a device
 _OBSERVED = {COMPARED, TEXT, OPAQUE}
 
 _EXACT_SEARCHES = ("count", "index", "remove")
@@ -224,7 +224,7 @@ class Devices:
         return False
 
     def _takes(self, text: Text, call: ast.Call, argument: ast.expr) -> bool:
-        """Return whether a call, or a torch function passed to it, takes a device here."""
+        """Return whether an argument is a device for the call or for a torch function in it."""
         place = call.args.index(argument)
         starred = any(isinstance(each, ast.Starred) for each in call.args[: place + 1])
         places = range(place, _MOST if starred else place + 1)
@@ -291,7 +291,7 @@ class Devices:
         yield COMPARED if any(isinstance(each, ast.Dict | ast.DictComp) for each in made) else TEXT
 
     def _method(self, text: Text, node: ast.expr, path: Path) -> Iterator[str]:
-        """Yield the uses in attributes and methods of a value, or of a dict keyed by it."""
+        """Yield the uses of a value in its attributes and methods, or in those of its container."""
         attribute = self._names.parents[node]
         call = self._names.parents[attribute]
         assert isinstance(attribute, ast.Attribute)
@@ -315,7 +315,7 @@ class Devices:
         written = node is text.node and _bare(other) is other
         kind = self._compared_with(text, other)
         if kind == INDEXED and written:
-            kind = TAKEN  # a string is only equal to another string
+            kind = TAKEN  # a string can only be equal to another string
         yield from (TAKEN,) if kind == _TYPE else (kind,) if kind else ()
         if exact and kind not in (_TYPE, INDEXED):
             yield COMPARED
@@ -379,9 +379,9 @@ def _is_device(text: Text) -> bool:
 
 
 def _kept(devices: list[Text]) -> set[Text]:
-    """Return the strings to leave unchanged because they must differ but would become equal.
+    """Return the strings that stay unchanged because they must differ but would become equal.
 
-    All strings in the cell that are also used as something other than a device are considered.
+    The function considers all strings in the cell that are not only used as devices.
     """
     observed = {each for each in devices if each.uses & _OBSERVED}
     varies = any(each.varies for each in observed)

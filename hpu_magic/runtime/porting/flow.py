@@ -1,8 +1,8 @@
 """Data flow analysis of a cell: values in expressions, variables, containers and functions.
 
 The analysis follows a value forward and ignores the order of statements: a variable may have any of
-the values that the cell assigns to it. A value that enters an object that the analysis does not
-model, such as the result of ``map``, may be anywhere in it.
+the values that the cell assigns to it. If a value enters an object that the analysis does
+not model, such as the result of ``map``, it may be anywhere in that object.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hpu_magic.runtime.porting.names import CellVariable, Names, Signature, is_p
 # The path to a value in an expression, starting at the outermost container; () is the value itself.
 # In a dict or an object, the step to a value is "=name", or "=" if its name is unknown.
 ITEM, KEY, VALUE, RESULT = "item", "key", "=", "result"
-ANYWHERE = "anywhere"  # the value itself, or anywhere inside it
+ANYWHERE = "anywhere"  # the position in the value is unknown, or the value itself is meant
 Path = tuple[str, ...]
 Carrier = tuple[ast.expr, Path]
 
@@ -95,7 +95,7 @@ class Flow:
         return list(found)
 
     def _steps(self, node: ast.expr, path: Path) -> tuple[list[Carrier], list[Carrier]]:
-        """Return the next expressions with the value, via modeled steps and via unknown calls."""
+        """Return the expressions that receive the value in modeled steps, and in unknown calls."""
         if (node, path) not in self._known_steps:
             unknown = list(self._into_unknown(node, path))
             self._known_steps[node, path] = (list(self._next(node, path)), unknown)
@@ -318,7 +318,7 @@ class Flow:
         if functions or within or slot in _CONTENT or self._passes(call.func):
             if isinstance(slot, str) and "*" not in slot and slot not in _CONTENT:
                 yield call, (VALUE + slot, *path)
-            else:  # an object created from a dict has the same names
+            else:  # an object that is created from a dict has the same names
                 yield call, path if path and path[0].startswith(VALUE) else (ANYWHERE,)
 
     def _passes(self, function: ast.expr) -> bool:
@@ -398,13 +398,13 @@ def _is_called(node: ast.expr, parents: dict[ast.AST, ast.AST]) -> bool:
 
 
 def _annotated(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the expressions in a node's annotations, which have no effect on a program."""
+    """Yield the expressions in a node's annotations, because annotations have no effect."""
     for annotation in (getattr(node, "annotation", None), getattr(node, "returns", None)):
         yield from ast.walk(annotation) if annotation is not None else ()
 
 
 def _in(path: Path, *steps: str) -> list[Path]:
-    """Return a list with the rest of a path if it starts with one of the steps, or else []."""
+    """Return a list with the rest of a path if it starts with one of the steps, or []."""
     if path[:1] == (ANYWHERE,):
         return [path]
     return [path[1:]] if path and any(_meets(path[0], each) for each in steps) else []

@@ -321,7 +321,7 @@ def _first_parameter(function: Function) -> str | None:
 
 def _evaluated_outside(node: ast.AST) -> list[ast.AST]:
     if isinstance(node, _COMPREHENSIONS):
-        return []  # the first iterable is evaluated outside, but this does not affect the analysis
+        return []  # the analysis may treat the first iterable like the others
     nodes: list[ast.AST] = list(getattr(node, "decorator_list", []))
     nodes += getattr(node, "bases", [])
     nodes += getattr(node, "keywords", [])

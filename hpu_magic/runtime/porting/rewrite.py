@@ -30,7 +30,7 @@ _PROPERTIES = {
 _ENVIRONMENT = {
     "CUDA_VISIBLE_DEVICES": "HABANA_VISIBLE_MODULES chooses the cards",
     "CUDA_LAUNCH_BLOCKING": "PT_ENABLE_HABANA_STREAMASYNC=0 makes the host wait",
-    "PYTORCH_CUDA_ALLOC_CONF": "the card's allocator has no such settings",
+    "PYTORCH_CUDA_ALLOC_CONF": "the card's allocator does not have these settings",
 }
 
 

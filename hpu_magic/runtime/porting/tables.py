@@ -65,7 +65,7 @@ def counterpart(name: str) -> Counterpart | None:
 
 
 def gpu_package(module: str) -> tuple[str, str] | None:
-    """Return a package and its replacement if a module or function needs a GPU, or else None."""
+    """Return a package and its replacement if a module or function needs a GPU, or None."""
     for name, replacement in packages().items():
         if module == name or module.startswith(f"{name}."):
             return name, replacement

@@ -19,7 +19,7 @@ from hpu_magic.runtime.precision import operators
 from hpu_magic.runtime.precision.autocast import Autocast, flat
 from hpu_magic.runtime.present.table import Table
 
-# According to PyTorch's documentation, autocast computes these in float32 on CUDA.
+# According to PyTorch's documentation, autocast computes these operators in float32 on CUDA.
 _FP32_UNDER_CUDA = {
     *("cumprod", "cumsum", "group_norm", "layer_norm", "log_softmax"),
     *("norm", "prod", "softmax", "sum"),
@@ -179,7 +179,7 @@ def _restored(torch: Any, model: Any) -> Iterator[None]:
         torch.hpu.set_rng_state(random_there)
         for owner, name, buffer, before in buffers:
             owner[name] = buffer
-            # An unchanged buffer may not be writable, e.g. if it is an expanded tensor.
+            # An unchanged buffer may not be writable, for example an expanded tensor.
             if not torch.equal(buffer, before):
                 with torch.inference_mode(buffer.is_inference()), torch.no_grad():
                     buffer.copy_(before)
@@ -286,7 +286,7 @@ class _Reader:
     ) -> str:
         listed = operators.list_of(name, self._explanation.lists)
         if in_place:
-            return "in place: the type of its output"
+            return "in place: the dtype of the output"
         if listed and not cast:
             wide = inputs[0] == self._torch.float64
             return "autocast does not cast float64" if wide else "autocast is disabled around it"

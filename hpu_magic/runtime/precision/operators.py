@@ -83,7 +83,7 @@ _LISTED_AS = {
 def list_of(operator: str, lists: OperatorLists) -> str | None:
     """Return the list that applies to an operator, "lower", "fp32" or "promote", or None.
 
-    ``operator`` is its name in PyTorch's dispatcher without the namespace, e.g. "linear" or "add_".
+    ``operator`` is its name in PyTorch's dispatcher without the namespace: "linear" or "add_".
     """
     names = {operator, *_LISTED_AS.get(operator, ())}
     for kind, chosen in (("lower", lists.lower), ("fp32", lists.fp32), ("promote", PROMOTE)):

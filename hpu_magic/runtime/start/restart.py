@@ -1,7 +1,7 @@
 """Settings that survive a kernel restart, and the restart that applies them.
 
 Settings are stored per notebook. A notebook is identified by its path, which the Jupyter server
-stores in ``JPY_SESSION_NAME``, or else by the kernel's id, which does not change on restart. In a
+stores in ``JPY_SESSION_NAME``, or by the kernel's id, which does not change on restart. In a
 terminal, settings are stored per working directory. In a notebook, stored settings override the
 environment, which comes from the server. In a terminal, the environment overrides stored settings,
 because the user has set it for this session.
@@ -34,8 +34,8 @@ _NOTEBOOKS_KEPT = 500
 
 _interactive = False
 _kernel_id: str | None = None
-# Variables whose environment and stored values differ. In a notebook, these are the environment's
-# values that were replaced; in a terminal, the stored values that the environment overrides.
+# The values of variables that are not used: in a notebook, the environment's values that stored
+# values replaced; in a terminal, the stored values that the environment overrides.
 _replaced: dict[str, str] = {}
 _overruled: dict[str, str] = {}
 # Stored settings are written both by cells and by the kernel's control thread.
@@ -187,7 +187,7 @@ def restart_kernel(kernel_id: str | None = None, *, remembered: bool = False) ->
     # The request is sent from a thread, because the server kills this process before it responds.
     # The delay gives the cell time to finish and its output time to reach the page.
     request = threading.Timer(_DELAY, _ask, args=(server, "POST", f"{kernel_id}/restart"))
-    request.daemon = True  # otherwise, the process would wait for the request before exiting
+    request.daemon = True  # the process must not wait for the request before it exits
     request.start()
 
 
@@ -268,7 +268,7 @@ def _server() -> dict[str, Any] | None:
 
 
 def _ask(server: Mapping[str, Any], method: str, path: str) -> None:
-    import urllib.request  # slow to import, but loading the extension must be instant
+    import urllib.request  # this import is slow, but loading the extension must be instant
 
     request = urllib.request.Request(f"{server['url']}api/kernels/{path}", method=method)
     # Under JupyterHub, the server has no token of its own and accepts the user's token.

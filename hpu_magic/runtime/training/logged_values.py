@@ -23,8 +23,8 @@ _MOST_VALUES = 4096
 class LoggedValues:
     """The values logged in one batch, epoch or validation."""
 
-    number: int  # index among items of its kind, including items whose values are not kept
-    moment: float  # time of the end, in seconds of ``time.monotonic()``
+    number: int  # index among items of the same kind, even those without values
+    moment: float  # end time, in seconds of ``time.monotonic()``
     step: int
     epoch: int
     """Number of optimizer steps and epoch at ``moment``."""
@@ -113,7 +113,7 @@ def numbers(values: Sequence[Any], factors: Sequence[int]) -> list[float]:
         else:
             read[place] = float(value)
     for places in by_device.values():
-        if len(places) == 1:  # this avoids PyTorch calls, which would slow down small steps
+        if len(places) == 1:  # item() alone is faster, which matters for small steps
             read[places[0]] = float(values[places[0]].item())
             continue
         tensors = [values[place].detach().reshape(()) for place in places]

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 _NOTED = 64
-_NOTED_OF_ONE = 5  # leaves room for other curves if one changes often
+_NOTED_OF_ONE = 5  # a curve that changes often must leave room for others
 
 
 @dataclass
@@ -16,11 +16,11 @@ class NotFinite:
     curve: str  # name of the metric; ``loss`` for the loss that a training step returned
     value: str  # ``NaN``, ``inf`` or ``-inf``
     step: int  # the first optimizer step at which this was observed
-    place: str  # the epoch and batch of that step
+    place: str  # the epoch and batch of the step
     finite_at: int | None
     """The last step at which a finite value was observed, if steps in between were not observed;
     None if `step` is exact."""
-    moment: float  # time of this observation, in seconds of ``time.monotonic()``
+    moment: float  # time of the observation, in seconds of ``time.monotonic()``
     lasting: bool = True  # False once the values have become finite again
     metric: str = ""  # the chart of the curve
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hpu_magic.runtime.training.sampler import Sampler
 
-_SHORTEST = 0.5  # as a fraction of the interval between two reports
+_SHORTEST = 0.5  # a fraction of the interval between two reports
 
 
 class PaceSeries:

@@ -15,7 +15,7 @@ from hpu_magic.runtime.training.observation import SETTLED
 from hpu_magic.runtime.training.pace import PaceSeries
 from hpu_magic.runtime.training.source import FitReport
 
-_SLOW = 30.0  # in steps per second; up to this pace, the values of all steps are kept
+_SLOW = 30.0  # steps per second; if a fit is slower, the values of all steps are kept
 
 
 class StepReport:
@@ -183,7 +183,7 @@ class StepReport:
             self.count_to(self.batches, self.steps)
         self.report_pace(last=True)
         self._observer.ended()
-        with suppress(RuntimeError):  # raised if the device has failed
+        with suppress(RuntimeError):  # the device may have failed
             self._pending.read()
         self._pending.clear()
 

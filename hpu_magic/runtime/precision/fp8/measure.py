@@ -85,7 +85,7 @@ class MeasureReport(Table):
 
 
 class Measurement:
-    """Measures a model, from its preparation to the resulting files.
+    """Prepares and measures a model, and writes the measurements to files.
 
     The layers of the model are changed in place to measure their inputs and outputs. Raises
     `HPUError` if the process, the model or the settings are unsuitable.

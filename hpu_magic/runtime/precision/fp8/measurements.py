@@ -58,7 +58,7 @@ class Measurements:
             raise HPUError(
                 f"{self.file} contains no measurements ({error}): measure the model again."
             ) from None
-        if not zipfile.is_zipfile(self.arrays):  # e.g. after an interrupted write
+        if not zipfile.is_zipfile(self.arrays):  # the file may be incomplete
             raise HPUError(f"{self.arrays} contains no measurements: measure the model again.")
         return ranges
 

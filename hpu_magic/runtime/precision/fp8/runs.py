@@ -43,7 +43,7 @@ def is_function(inputs: Any) -> bool:
 
 
 def of_batches(model: Any, data: Any, batches: int | None) -> Iterator[Run]:
-    """Yield a function that runs a model for each batch of a loader, up to ``batches`` of them.
+    """Yield a function that runs a model for each of the first ``batches`` batches of a loader.
 
     A batch is a tensor, a dictionary of arguments, or a tuple that starts with the model's required
     arguments; anything after them, such as labels, is ignored. Floating-point tensors are converted

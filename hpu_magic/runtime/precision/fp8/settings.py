@@ -43,7 +43,8 @@ _LISTS = {"allowlist": "allowlist", "blocklist": "blocklist"}
 _LISTS |= {"whitelist": "allowlist", "blacklist": "blocklist"}  # used by older releases
 _OTHERS = (
     *("dump_stats_path", "scale_params", "mod_dict", "calibration_sample_interval"),
-    *("method", "quantize_weight", "dump_stats_xlsx_path"),  # no effect, but common in files
+    # These settings have no effect, but are common in files.
+    *("method", "quantize_weight", "dump_stats_xlsx_path"),
 )
 KEYS = (*CHOICES, *SWITCHES, *_LISTS, *_OTHERS)
 
@@ -199,7 +200,7 @@ def settings(step: str, config: str | None = None, **overrides: Any) -> Settings
             for name in _names(key):
                 values.pop(name, None)
                 if file:
-                    file.values.pop(name, None)  # so that errors do not mention the file
+                    file.values.pop(name, None)  # errors must not mention the file
             values[key] = value
     for key, value in list(values.items()):
         values[key] = _checked(key, value, refused)

@@ -92,7 +92,8 @@ def check_model(model: Any) -> None:
         states.append(f"has parameters on {', '.join(elsewhere)}")
         fixes.append("type %hpu_to MODEL --dtype bf16")
     elif states and torch.float32 in {parameter.dtype for parameter in model.parameters()}:
-        states.append("has float32 parameters")  # checked by `layers` if this is the only problem
+        # Without another problem, `layers` raises an error about the dtype.
+        states.append("has float32 parameters")
         fixes.append("type %hpu_to MODEL --dtype bf16")
     if states:
         raise HPUError(f"The model {' and '.join(states)}: {' and '.join(fixes)} first.")
