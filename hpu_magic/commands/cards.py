@@ -87,7 +87,7 @@ def workers(
     elif switch == "restart":
         session.restart()
     elif switch == "off":
-        # Do not assign this to a variable: an interrupt's traceback would keep the workers alive.
+        # No variable may refer to the workers: an interrupt's traceback would keep them alive.
         return workers_report(None, session.stop())
     return workers_report(session.workers(), run=_run)
 

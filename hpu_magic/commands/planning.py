@@ -96,9 +96,10 @@ def estimate(
         Tokens that the busiest of these cards processes in its experts, divided by the mean; with
         1.0, all cards process the same number. The estimate is for the busiest card.
     deepspeed : dict or path, optional
-        DeepSpeed's configuration: the path of its JSON file, or a dict. It determines how the cards
-        share the work, and replaces the precision, optimizer and number of batches per step that it
-        contains. The memory includes DeepSpeed's buffers, as in version 0.19.8.
+        DeepSpeed's configuration: the path of its JSON file, or a dict. The configuration
+        determines how the cards share the work, and its precision, optimizer and number of batches
+        per step replace the arguments. The memory includes DeepSpeed's buffers, as in version
+        0.19.8.
 
     Returns
     -------

@@ -232,7 +232,8 @@ def fp8_quantize(
     Parameters
     ----------
     model : torch.nn.Module
-        The measured module, on the device, in bf16 and evaluation mode. It is changed in place.
+        The measured module, on the device, in bf16 and evaluation mode. The module is changed in
+        place.
     inputs : torch.Tensor, sequence, dict or callable, optional
         Arguments of the model, or a function that calls it, to show the error of each layer. A dict
         is passed as keyword arguments.

@@ -5,7 +5,7 @@ the accelerator and its strategies with every copy of Lightning, whether it is i
 after this package. The package itself imports neither Lightning nor torch. The classes for
 ``Fabric`` are in ``hpu_magic.lightning.fabric``.
 
-The classes are derived from those of the copy of Lightning in use. If both ``lightning`` and
+The classes are derived from those of the imported copy of Lightning. If both ``lightning`` and
 ``pytorch_lightning`` are loaded, ``hpu_magic.lightning.namespaces.plugins("pytorch_lightning")``
 returns the classes for the latter.
 """

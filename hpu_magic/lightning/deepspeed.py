@@ -1,7 +1,7 @@
-"""Strategies and precisions that train with DeepSpeed: the ZeRO optimizers over ``hccl``.
+"""Strategies and precisions for training with DeepSpeed's ZeRO optimizers over ``hccl``.
 
-They adapt Lightning's DeepSpeed classes, which support only CUDA. DeepSpeed is imported when a
-strategy is created.
+The classes adapt Lightning's DeepSpeed classes, which support only CUDA. DeepSpeed is imported when
+a strategy is created.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Optional support for ``import lightning_habana`` in code written for that package.
 
 To enable it, call ``as_lightning_habana()``, or set ``HPU_MAGIC_LIGHTNING_HABANA=1`` before
-importing ``hpu_magic.lightning``. This adds an import finder for the modules of
-``lightning_habana`` after all other finders. The file ``lightning_habana.tsv`` lists the contents
-of these modules.
+importing ``hpu_magic.lightning``. An import finder for the modules of ``lightning_habana`` is then
+added after all other finders. The file ``lightning_habana.tsv`` lists the contents of the modules.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Strategies for multiple cards: one process per card, with gradients averaged using ``hccl``.
 
-They adapt Lightning's strategies to the device: the local rank of each process determines its card,
-and the vendor's library can compute sums but not averages.
+The classes adapt Lightning's strategies to the device: the local rank of each process determines
+its card, and the vendor's library can compute sums but not averages.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class HPUPrecisionPluginBase(_ScaledLosses, FP8Conversion):
         With ``"fp8"``: whether to replace linear layers with Transformer Engine layers, in
         `convert_modules` and at the start of a fit.
     opt_level, verbose, bf16_file_path, fp32_file_path
-        Options of HMP, the predecessor of autocast. If any of them is set, PyTorch's functions cast
+        Options of HMP, the predecessor of autocast. If HMP is used, PyTorch's functions cast
         their tensors to bfloat16 or float32 according to operator lists for the rest of the
         process, and `precision` must be ``16`` or ``"bf16-mixed"``.
 

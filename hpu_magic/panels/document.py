@@ -26,8 +26,8 @@ class DocumentWidget(anywidget.AnyWidget):
     lacks BokehJS, the kernel sends it in a message, so that the page loads nothing from other
     servers and the saved notebook does not contain BokehJS.
 
-    ``restore`` updates the models with the changes that pages have already received. It receives
-    the setter for these changes, which prevents them from being sent to the pages again.
+    ``restore`` updates the models with the changes that pages have already received. Its parameter
+    is the setter of the changes, so that they are not sent to the pages again.
     ``drawing`` locks the models, and ``on_choice`` is called with the value that the user selects
     in the model named `CHOICE`.
     """

@@ -33,7 +33,7 @@ def in_console() -> bool:
 def unattended() -> bool:
     """Return whether a program such as papermill or nbconvert runs the cells, instead of a page.
 
-    Such a client does not accept input and does not show widgets. The output that it saves must be
+    These programs do not accept input and do not show widgets. The output that they save must be
     complete without a kernel.
     """
     from IPython.core.getipython import get_ipython

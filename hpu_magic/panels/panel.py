@@ -51,7 +51,7 @@ class MemoryPanel:
         self._record = RunRecord(sampler(), began, Window(COLUMNS, rows), peak=self._peak)
         self._lock = threading.Lock()
         self._draw_due = self._picture_due = 0.0
-        # Time until which pages can still request the widget.
+        # Until this time, pages can still request the widget.
         self._page_due = began + (math.inf if view == "widget" else _ANSWER_SECONDS)
         self._widget = self._new_widget(rows, history) if view != "picture" else None
         self._output = Output()

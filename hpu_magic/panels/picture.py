@@ -1,8 +1,8 @@
 """The static picture of a run that remains in the notebook: plain SVG without scripts or fonts.
 
-The picture contains the charts of the live panel in the same colors. It does not need a kernel, and
-is legible on light and dark pages. A narrow page shows a second layout of the same size with larger
-text.
+The picture contains the charts of the live panel in the same colors. The picture does not need a
+kernel, and is legible on light and dark pages. A narrow page shows a second layout of the same size
+with larger text.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rows over time, kept in bounded space, for an entire run or its last part."""
+"""Store rows over time in bounded space, for an entire run or for its last part."""
 
 from __future__ import annotations
 

@@ -282,8 +282,8 @@ def _engines() -> type:
 def how_ended(code: int | None) -> str:
     """Return how a process ended, such as ``was killed by SIGKILL``.
 
-    `code` is the exit code that the parent process received. It is negative if a signal ended the
-    process, and None if it is unknown.
+    `code` is the exit code that the parent process received. An exit code is negative if a signal
+    ended the process, and None if it is unknown.
     """
     if code is None:
         return "ended"

@@ -1,4 +1,4 @@
-"""The pace of a rank (its steps per second) and its own time per step.
+"""Measure the pace of a rank (steps per second) and its own time per step.
 
 Ranks wait for each other in the backward pass, where gradients are reduced across ranks. The rest
 of a step (loading the batch, forward pass, optimizer) is the rank's own time; the rank with the

@@ -1,4 +1,4 @@
-"""The workers of this notebook: startup, requests and shutdown."""
+"""Start, call and end the workers of this notebook."""
 
 from __future__ import annotations
 

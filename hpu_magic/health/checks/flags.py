@@ -16,7 +16,8 @@ _EAGER_BY_DEFAULT, _LAZY_KNOWN = (1, 21), (1, 23)
 # These libraries read PT_HPU_LAZY_MODE and assume lazy mode if it is unset.
 _ASSUME_LAZY = ("optimum-habana", "accelerate")
 _MOST_CARDS = 8
-# Importing the compile backend fails if one of these flags is neither in _ON nor in _OFF.
+# Importing the compile backend fails if the value of one of these flags is neither in _ON nor in
+# _OFF.
 _STRICT = (
     *("PT_HPU_COMPILE_USE_RECIPES", "PT_HPU_KEEP_INPUT_MUTATIONS", "PT_HPU_USE_EAGER_FALLBACK"),
     *("PT_HPU_COMPILE_REMOVE_UNNECESSARY_CLONES", "PT_HPU_USE_INPLACE_COLLECTIVE"),

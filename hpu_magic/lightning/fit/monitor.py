@@ -1,7 +1,7 @@
 """The live panel's callback for Lightning's ``Trainer``.
 
 Lightning counts the steps and skips hooks that are None. Therefore, the hook at the end of a batch
-exists only while a report is due. Otherwise, a batch costs only an attribute lookup, whereas even a
+exists only while a report is due. Without the hook, a batch costs only an attribute lookup. Even a
 short Python function would take tens of microseconds, because the step has evicted it from the
 CPU's caches. If batches take longer than about 30 ms, this cost is negligible, and the hook is
 called for each batch. A report contains the losses of earlier batches, which have already been

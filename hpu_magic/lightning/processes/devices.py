@@ -1,4 +1,4 @@
-"""The device of this process, and the processes that a launcher started."""
+"""Find the device of this process, and the processes that a launcher started."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class TrainerScriptLauncherBase(ScriptLauncherBase):
 def _original_command() -> Generator[None, None, None]:
     """Make Lightning rerun ``python -m hpu_magic.lightning train.py`` if that was the command.
 
-    Otherwise, Lightning would rerun only the script, because it is the main module.
+    By default, Lightning reruns only the script, because the script is the main module.
     """
     main, arguments = sys.modules["__main__"], sys.argv
     spec = main.__spec__

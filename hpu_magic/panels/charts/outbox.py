@@ -1,7 +1,7 @@
 """Collect changes to the charts into one message in Bokeh's wire protocol.
 
 For each row, ``ColumnDataSource.stream`` stores every column in this process, looks for listeners
-and visits all models in the document. This takes several times as long as sending the message. If
+and visits all models in the document. This takes several times longer than sending a message. If
 this process never reads the models of a chart, sending the message is enough. A page that is opened
 later receives all rows from the run's record.
 """

@@ -208,7 +208,7 @@ def _commit(plan: MovePlan, value: Any, torch: Any) -> Any:
         # nn.Module._apply replaces the parameters' data in place, so the Parameter objects stay the
         # same.
         value._apply(plan.moved)
-        # This call moves nothing, but a LightningModule updates its ``device`` in it.
+        # No tensors are left to move, but this call updates the ``device`` of a LightningModule.
         return value.to(plan.device)
     if is_pipeline(value):
         for model in models_of(value).values():

@@ -17,7 +17,7 @@ _ALIGNMENT = 128
 class _Span:
     """Overlapping tensors in a storage, which are copied together and then recreated as views."""
 
-    start: int  # in elements, from the start of the storage
+    start: int  # offset in the storage, in elements
     end: int
     tensors: list[Any]
 

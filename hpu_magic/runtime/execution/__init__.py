@@ -1,1 +1,1 @@
-"""The execution mode, runtime flags, device status, and the restart that releases the card."""
+"""Read and set the execution mode and runtime flags, report the status, and restart the kernel."""

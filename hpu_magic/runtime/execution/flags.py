@@ -21,7 +21,7 @@ from hpu_magic.runtime.present.table import Table
 from hpu_magic.runtime.start import first_import
 from hpu_magic.runtime.start import restart as kernel
 
-# Describes in the table when a flag is read.
+# Maps the times at which flags are read to their names in the table.
 READ = {
     "import": "at import",
     "load": "at import, by the bridge",

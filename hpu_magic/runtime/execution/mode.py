@@ -1,4 +1,4 @@
-"""The execution mode: the loaded mode, the requested mode, and how to change it.
+"""Read the loaded and the requested execution mode, and request another mode.
 
 The vendor's library reads ``PT_HPU_LAZY_MODE`` once, when it is loaded: "0" means eager mode, and
 any other value means lazy mode. Changing the mode therefore requires a new process.

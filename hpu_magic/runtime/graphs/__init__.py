@@ -1,1 +1,1 @@
-"""HPU Graphs: capturing, replaying, and the vendor's wrappers."""
+"""Capture and replay HPU Graphs, and wrap models with the vendor's functions."""

@@ -1,4 +1,4 @@
-"""Models from transformers in HPU Graphs: masks without host reads, and reusable static caches."""
+"""Run transformers models in HPU Graphs, without host reads of masks, and with reusable caches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Estimated time on a card, from the clock of the simulated card if it is on."""
+"""Estimate the time on a card with the clock of the simulated card, if the clock is on."""
 
 from __future__ import annotations
 

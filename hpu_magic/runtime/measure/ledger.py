@@ -35,8 +35,8 @@ _EVENTS = {
     "CUSTOM_EVENT": WAIT,
 }
 _MOST_ENTRIES = 500
-# The event that is emitted when a cached graph runs again. If all operations are in place, it is
-# the only event.
+# The event that is emitted when a cached graph runs again. If all operations are in place, no other
+# event is emitted.
 _RUN_AGAIN = "CACHE_HIT"
 
 

@@ -1,4 +1,4 @@
-"""The ledger's report on a block: the causes of overhead as a line, a table and attributes."""
+"""Report the causes of a block's overhead as a line, a table and attributes."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ class LedgerLine:
     def _repr_html_(self) -> str:
         line = escape(self.report.title())
         body = self.report.html_body()
-        # Less prominent than the cell's output, but legible in both themes.
+        # The line is less prominent than the cell's output, but legible in both themes.
         style = "opacity:.85;font-size:smaller"
         if not body:
             return f'<div style="{style}">{line}</div>'

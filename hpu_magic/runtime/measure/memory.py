@@ -77,7 +77,7 @@ class MemoryReport(Table):
         ]
 
     def notes(self) -> Sequence[str]:
-        """Return the notes, including one if there are no statistics."""
+        """Return the notes, and a further note if there are no statistics."""
         return self.remarks if self.stats else [*self.remarks, _NO_CARD]
 
     def __repr__(self) -> str:

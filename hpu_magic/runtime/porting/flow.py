@@ -404,7 +404,7 @@ def _annotated(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _in(path: Path, *steps: str) -> list[Path]:
-    """Return a list with the rest of a path if it starts with one of the steps, or []."""
+    """Return a list with the rest of a path that starts with one of the steps; otherwise, []."""
     if path[:1] == (ANYWHERE,):
         return [path]
     return [path[1:]] if path and any(_meets(path[0], each) for each in steps) else []

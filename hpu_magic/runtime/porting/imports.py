@@ -31,8 +31,8 @@ def of_names(cell: Cell, node: ast.ImportFrom) -> None:
     for alias in node.names:
         known = counterpart(f"{module}.{alias.name}")
         if known is None or known.action != "name":
-            # This is a module in torch.cuda, or a name without a counterpart, which is reported
-            # where it is used.
+            # The name is a module in torch.cuda, or has no counterpart, which is reported where the
+            # name is used.
             groups.setdefault(module, []).append(_written(alias.name, alias.asname))
             if alias.name == "*":
                 text = f"names imported with * from {module} are not ported: import them explicitly"

@@ -1,4 +1,4 @@
-"""The variables in a cell with their values and reads, following Python's scoping rules."""
+"""Find the variables in a cell, their values and their reads, by Python's scoping rules."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def port(
     If ``mark_steps`` is true, ``mark_step()`` is added after each backward pass and each optimizer
     step; by default, this is done if lazy mode is loaded or requested. ``variables`` contains the
     values of names that the code does not import, such as the notebook's variables. ``parsed`` is
-    the same code, with the same lines, but without IPython's syntax. ``first_line`` is the number
+    the code without IPython's syntax, with the same lines. ``first_line`` is the number
     of the code's first line in the report. Raises `HPUError` if the code is not valid Python.
     """
     code = code if code.endswith("\n") or not code else f"{code}\n"

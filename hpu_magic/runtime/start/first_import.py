@@ -1,4 +1,4 @@
-"""The user's line that imported torch, and the environment at that time.
+"""Record the user's line that imported torch, and the environment at that time.
 
 Some flags are read only once, when ``import torch`` loads the vendor's library. This module
 observes that import, so that messages can explain why a flag was set too late. The import itself is
@@ -64,8 +64,8 @@ def observe(number: Callable[[], int | None] = lambda: None) -> None:
 def origin(cells: Sequence[str] = ()) -> Origin | None:
     """Return the line that loaded torch, or None if it is unknown.
 
-    ``cells``, the source of the cells run so far, is searched if torch was loaded before `observe`
-    was called.
+    If torch was loaded before `observe` was called, the function searches ``cells``, the source of
+    the cells that have run.
     """
     if _observer is not None and _observer.origin is not None:
         return _observer.origin

@@ -1,4 +1,4 @@
-"""Settings that survive a kernel restart, and the restart that applies them.
+"""Store settings that survive a kernel restart, and restart the kernel to apply them.
 
 Settings are stored per notebook. A notebook is identified by its path, which the Jupyter server
 stores in ``JPY_SESSION_NAME``, or by the kernel's id, which does not change on restart. In a

@@ -1,4 +1,4 @@
-"""The metrics that a fit logs: their latest values, and which of them have charts."""
+"""Store the metrics that a fit logs: their latest values, and whether they have charts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values from batches, epochs and validations, kept on the device until they are read together."""
+"""Keep values from batches, epochs and validations on the device until they are read together."""
 
 from __future__ import annotations
 

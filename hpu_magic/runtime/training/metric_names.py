@@ -1,4 +1,4 @@
-"""Names of logged metrics: their stage, their chart, and whether lower values are better."""
+"""Derive the stage, chart and goal of a logged metric from its name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Curves of a fit that became NaN or infinite, and the steps at which this happened."""
+"""Find the curves of a fit that became NaN or infinite, and the steps at which this happened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Observations of a fit other than its curves: waits, compilations and settings."""
+"""Observe the waits, compilations and settings of a fit."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Waiting:
         self.seconds_of_first += waited
 
     def over(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Return an iterator over the same batches that measures the waiting time."""
+        """Return an iterator over the batches that measures the waiting time."""
         return _Timed(batches, self)
 
 

@@ -1,4 +1,4 @@
-"""The states of the ranks in a parallel run, and the slowest rank."""
+"""Describe the states of ranks in a parallel run, and find the slowest rank."""
 
 from __future__ import annotations
 

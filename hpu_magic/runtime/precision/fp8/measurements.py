@@ -1,4 +1,4 @@
-"""The files that a measurement produces: contents, origin, and checks that a model matches them."""
+"""Read and describe the files that a measurement produces, and check that a model matches them."""
 
 from __future__ import annotations
 
