@@ -71,7 +71,7 @@ def elements(sample: Any) -> int:
 
 
 def to_hpu(value: Any) -> Any:
-    """Return a CPU tensor copied to the device, or the device instead of the CPU."""
+    """Return a copy of a CPU tensor on the device, or the device in place of the CPU."""
     if isinstance(value, torch.Tensor):
         return value.detach().to("hpu").requires_grad_(value.requires_grad)
     return torch.device("hpu") if isinstance(value, torch.device) or value == "cpu" else value

@@ -27,7 +27,7 @@ Batch = dict[str, torch.Tensor]
 
 
 def tokens(rows: int = 2, length: int = 8, seed: int = 0) -> torch.Tensor:
-    """Return random tokens without special ones."""
+    """Return random tokens, excluding special tokens."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(3, VOCABULARY, (rows, length), generator=generator)
 
@@ -53,7 +53,7 @@ def sentences(
 
 
 def parity(ids: torch.Tensor, _: int) -> torch.Tensor:
-    """Return the parity of the sum of the tokens, as a class."""
+    """Return the parity of the sum of the tokens, as a class label."""
     return ids.sum() % 2
 
 

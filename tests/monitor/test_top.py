@@ -220,7 +220,7 @@ def test_resized_terminal_is_redrawn_immediately(terminal, kernel):
 
 @pytest.fixture
 def fitting():
-    """A session that holds a card and runs a fit, which a line of input ends."""
+    """A session that holds a card and runs a fit until it receives a line of input."""
     code = """
         from hpu_magic import sessions
         from hpu_magic.simulator import cards

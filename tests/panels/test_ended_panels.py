@@ -1,4 +1,4 @@
-"""Test objects of ended panels in the kernel."""
+"""Test which objects of ended panels remain in the kernel."""
 
 import gc
 import weakref

@@ -166,7 +166,7 @@ def test_late_speed_sample_keeps_the_lines_in_order():
 
 
 def named_curves(*names):
-    """Return the record of a fit that logged a metric of several loaders."""
+    """Return the record of a fit that logged a metric for several loaders."""
     sampler, progress = Sampler(), FitProgress(began=0.0)
     record = RunRecord(sampler, 0.0, progress=progress)
     for name in names:

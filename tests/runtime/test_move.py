@@ -56,7 +56,7 @@ def test_parameters_that_share_memory_still_share_it(torch, shell):
 
 
 def views_on(device):
-    """Return views of a complex and a real tensor, which share their memory."""
+    """Return a complex and a real tensor with views that share their memory."""
     import torch
 
     z = torch.tensor([1 + 2j, 3 - 4j], device=device)

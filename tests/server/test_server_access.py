@@ -51,7 +51,7 @@ def cookies(server):
 
 
 def upgrade(server, path, **options):
-    """Open a WebSocket and return the status of the answer."""
+    """Open a WebSocket and return the status of the response."""
     address = f"ws{server.url.removeprefix('http')}{path}"
     try:
         websocket.create_connection(address, timeout=30, **options).close()

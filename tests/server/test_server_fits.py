@@ -52,7 +52,7 @@ def fitting(server, work):
 
 
 def fit_holder(server, phase=None):
-    """Return the holder that runs a fit, in a phase if specified."""
+    """Return the holder that runs a fit, optionally in the specified phase."""
     holders = [holder for card in server.cards() for holder in card["holders"]]
     found = [each for each in holders if each["fit"] and phase in (None, each["fit"]["phase"])]
     return found[0] if found else None

@@ -27,7 +27,7 @@ async def join_nothing(record):
 
 
 def record(time, **cards):
-    """Return a sample with the memory in use of each card."""
+    """Return a sample with the memory in use on each card."""
     absent = dict.fromkeys(("utilization", "temperature", "power", "clock", "error"))
     return {
         "time": time,
@@ -111,7 +111,7 @@ def test_failing_driver_is_read_less_and_less_often(real_cards):
 
 
 def readings(count):
-    """Return samples of a reader in a child process."""
+    """Return samples from a reader in a child process."""
 
     async def read():
         reader = ReaderProcess(timeout=5.0)

@@ -1,6 +1,6 @@
 """All operators of PyTorch's test database match eager mode when compiled, forward and backward.
 
-`make compiled-operators` runs all of them, and the test suite runs every twentieth. The database is
+`make compiled-operators` tests all operators, and the test suite every twentieth. The database is
 sorted by kind, so this sample contains all kinds.
 """
 

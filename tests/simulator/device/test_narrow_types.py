@@ -43,7 +43,7 @@ def into_view(x):
 
 
 def running_statistics(x):
-    """Return batch statistics, which the operator writes without declaring it."""
+    """Return batch statistics, which the operator writes without declaring them as outputs."""
     kept = torch.zeros(2, 2, dtype=x.dtype, device=x.device)
     torch.nn.functional.batch_norm(x[:, :2], kept[0], kept[1], training=True)
     return kept

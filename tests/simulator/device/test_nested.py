@@ -32,7 +32,7 @@ def _heads(tensor):
 
 
 def _listed(value):
-    """Return CPU tensors, with a nested tensor as its parts."""
+    """Return CPU tensors, with each nested tensor split into its parts."""
     if isinstance(value, torch.Tensor):
         value = value.unbind() if value.is_nested else [value]
         return [each.detach().cpu() for each in value]

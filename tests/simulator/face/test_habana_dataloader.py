@@ -18,7 +18,7 @@ def torchvision():
 
 @pytest.fixture
 def dataset(torchvision, tmp_path):
-    """A function that creates an `ImageFolder` of six images with some transforms."""
+    """A function that creates an `ImageFolder` of six images with the specified transforms."""
     folder = write_folder(tmp_path / "images", 3)
     names = torchvision.transforms
     last = [names.ToTensor(), names.Normalize(MEAN, STD)]

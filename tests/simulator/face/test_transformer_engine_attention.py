@@ -1,6 +1,6 @@
 """Test FP8 attention: supported options, error and scales.
 
-E5M2 has two bits of mantissa. The root mean square error of an operand is below 8 %, and the error
+E5M2 has two mantissa bits. The root mean square error of an operand is below 8 %, and the error
 of results and gradients with three or four operands is below 15 %.
 """
 

@@ -99,7 +99,7 @@ def assert_same(found, expected):
 @pytest.mark.parametrize("backward", ["together", "in order", "the last first"])
 @pytest.mark.parametrize("apply", METHODS)
 def test_each_step_is_recomputed_with_its_own_scales(apply, backward, options):
-    """Some scripts also enter a region for the backward pass."""
+    """Some scripts also enter an FP8 region for the backward pass."""
     found = gradients(Block(), apply, backward, **options)
     assert_same(found, gradients(Block(), plain, backward, interval=options.get("interval", 1)))
 
@@ -126,7 +126,7 @@ def test_scales_of_steps_are_freed_with_their_graphs(apply):
 
 
 class Twice(Block):
-    """A block with a region for each use of its layers, and a frozen layer."""
+    """A block with an FP8 region for each use of its layers, and a frozen layer."""
 
     def __init__(self):
         super().__init__()

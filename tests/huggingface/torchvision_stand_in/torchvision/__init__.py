@@ -1,5 +1,5 @@
 """An empty torchvision, which optimum-habana imports unconditionally.
 
-The module has no distribution metadata. Libraries that check for metadata first therefore run
+The module has no distribution metadata. Libraries that first check for metadata therefore run
 without torchvision.
 """
