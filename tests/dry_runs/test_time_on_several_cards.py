@@ -1,4 +1,4 @@
-"""Test time and bytes of steps on several cards in dry runs."""
+"""Test the time of steps and the bytes that they send in dry runs on several cards."""
 
 import subprocess
 import textwrap

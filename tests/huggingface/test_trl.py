@@ -1,4 +1,4 @@
-"""Test trainers of trl and sentence-transformers with a panel against the CPU."""
+"""Test trainers of trl and sentence-transformers with a panel, and compare them with the CPU."""
 
 import re
 
