@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 CARD_TIME_PRICES = "hpu_magic.estimates.card_time:CardPrices"
-"""The class that determines the prices of operators for the simulated card's clock."""
+"""The class that determines how long operators take on the simulated card's clock."""
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell

@@ -42,7 +42,7 @@ def card_time() -> Reading | None:
 
 
 def card_records() -> AbstractContextManager[list[Record]]:
-    """Record the simulated card's work in a ``with`` block, and fill the list at its end.
+    """Record the simulated card's work in a ``with`` block; the list is filled when the block ends.
 
     The list remains empty if the card's clock is off or the card is real.
     """
@@ -54,7 +54,7 @@ def card_records() -> AbstractContextManager[list[Record]]:
 
 
 def card_trace_events(records: Sequence[Record], start: float) -> list[dict[str, object]]:
-    """Return the events of a trace for work from `card_records`; see the simulator's function."""
+    """Return trace events for the work in `card_records`; see the simulator's function."""
     from hpu_magic.simulator import card_time as clock
 
     return clock.trace_events(records, start)
@@ -85,7 +85,7 @@ def set_card_time(host: str) -> None:
 def cards_folder() -> Path | None:
     """Return a private folder for the state of this machine's cards, or None if there is none.
 
-    A test or a job may have its own folder with simulated cards.
+    A test or a job may have its own folder of simulated cards.
     """
     if not is_simulated():
         return private_folder.made()

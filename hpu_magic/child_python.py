@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 _ROOT = Path(__file__).parents[1]
-# This package comes after the standard library and before any other installation of itself.
-# Until the path is set, the program may only import modules that Python imported at startup.
+# On the path, this package comes after the standard library and before other copies of itself.
+# Until the path is set, the program may only import modules that Python imports at startup.
 _PROGRAM = """\
 import sys
 sys.path[:] = [each for each in sys.path if each[:1] == "/"]

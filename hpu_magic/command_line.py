@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that lists all commands if none is passed, and suggests similar ones for a typo."""
+    """A parser that lists all commands if none is passed, and suggests similar names for typos."""
 
     def error(self, message: str) -> NoReturn:
         if message.endswith("required: COMMAND"):
@@ -103,9 +103,9 @@ def _add_build(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="compile the simulator's engine, for this user or for all users of the machine",
         description="Compile the simulator's engine for this Python and its torch, if necessary, "
         "and print its location.",
-        epilog="Machines of the same kind can load it without a compiler. Python first searches "
-        "HPU_MAGIC_SYSTEM_CACHE, which defaults to share/hpu_magic/engine in the environment. "
-        "Example, as root: hpu-magic build --dir /opt/hpu_magic/engine",
+        epilog="Machines of the same kind can load it without a compiler. The simulator first "
+        "searches HPU_MAGIC_SYSTEM_CACHE, which is share/hpu_magic/engine in the environment by "
+        "default. Example, as root: hpu-magic build --dir /opt/hpu_magic/engine",
     )
     build.add_argument(
         "--dir",

@@ -34,13 +34,13 @@ class TransformersMonitorBase:
         self._accumulated = 1
         self._first_epoch: int | None = None
         self._logs = 0
-        self._in_hand = False  # whether a step or hooks of the last counted batch are pending
+        self._in_hand = False  # whether the last counted batch still has a step or hooks to run
         self._validation_batches: int | None = None
         self._callbacks: list[Any] = []
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The last value logged under each name, with bookkeeping values at the end."""
+        """The last value logged under each name; bookkeeping values come last."""
         logged = {
             name: value
             for name, value in self._logged.items()
@@ -60,7 +60,7 @@ class TransformersMonitorBase:
             self._in_hand = False
             loss = original(*args, **kwargs)
             # Most losses are never read, so they are not copied until `_keep` is called. The
-            # Trainer's own losses are detached already.
+            # Trainer's own losses are already detached.
             attached = getattr(loss, "requires_grad", False)
             self._losses.append(loss.detach() if attached else loss)
             self._steps.batch_ended()
@@ -229,7 +229,7 @@ class TransformersMonitorBase:
         if name.removeprefix("eval_") in COUNTERS or name.endswith(BOOKKEEPING):
             return None
         if (name, stage) == (LOSS, "training"):
-            return None  # an average of the returned losses
+            return None  # the logged loss is an average of the returned losses
         if (name, stage) not in self._curves:
             every = "epoch" if stage == "validation" else "step"
             self._curves[name, stage] = self._progress.curves.follow(

@@ -84,7 +84,7 @@ def offer(
 
 
 def is_offered(line: str) -> bool:
-    """Return whether a line begins a cell of one of the magics passed to `offer`."""
+    """Return whether a line starts a cell with a magic that was passed to `offer`."""
     found = _FIRST_LINE.match(line)
     return found is not None and found[1] in _magics
 
@@ -94,7 +94,8 @@ def enable(shell: Any) -> None:
     if plain_cell not in shell.input_transformers_cleanup:
         shell.input_transformers_cleanup.append(plain_cell)
     if not any(isinstance(one, _Wrapper) for one in shell.ast_transformers):
-        # Insert this transformer first, so that others see the user's code in its final position.
+        # Insert this transformer first, so that others see the user's code inside the ``with``
+        # block.
         shell.ast_transformers.insert(0, _Wrapper(shell))
 
 

@@ -1,6 +1,6 @@
 """Base class of the magics.
 
-It parses the line, looks up variables, calls the command's function and assigns the result.
+A magic parses its line, looks up variables, calls the command's function and assigns the result.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ class DryRunMagics(CommandMagics):
 
         The report shows whether the cell fits on a card, what uses the memory, and which lines read
         values from the card. Such values are stand-ins. By default, the run ends when the optimizer
-        steps repeat. The process has only the variables that --push copies. The cell is plain
-        Python, whose lines are called cell:LINE. Examples::
+        steps repeat. The process has only the variables that --push copies. The cell must be plain
+        Python; the report refers to its lines as cell:LINE. Examples::
 
             %%hpu_dry_run --card gaudi3 --push Model
             model = Model().to("hpu")

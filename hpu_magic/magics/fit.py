@@ -32,7 +32,7 @@ class FitMagics(CommandMagics):
         cells.offer("hpu_fit", self._observe)
 
     def follows(self, argument: str, words: Sequence[str]) -> bool:
-        """Return whether a model or data may follow; transformers' Trainer contains both."""
+        """Return whether a model or data may follow a trainer; transformers' Trainer has both."""
         from hpu_magic.huggingface.names import is_trainer
 
         named = understood(self.hpu_fit.parser, words).words  # type: ignore[attr-defined,union-attr]
@@ -120,7 +120,7 @@ class _Observed:
             self._magics.keep(self._output, self._results[-1])
 
     def summary(self) -> str | None:
-        """Print a hint if the cell did not run a fit; a fit already has its panel."""
+        """Print a hint if the cell did not run a fit; a fit has its own panel."""
         if self._results or not self._completed:
             return None
         print(

@@ -24,7 +24,7 @@ class FlagsMagics(CommandMagics):
     def hpu_flags(self, line: str) -> FlagsReport:
         """Show the documented flags of the runtime, changed ones first, or set a flag.
 
-        Flags are environment variables. Most of them are read only once, when torch is imported. If
+        Flags are environment variables. Most flags are read only once, when torch is imported. If
         you set a flag later, it is remembered for this notebook and takes effect when the kernel is
         restarted; it then overrides the environment. In a terminal, the flag is remembered for the
         current directory, and the environment overrides it. Examples::

@@ -43,8 +43,8 @@ class LedgerMagics(CommandMagics):
         self._last: LedgerReport | None = None
         # One entry per running cell; the subshells of a kernel run cells in other threads.
         self._kept: list[_Kept] = []
-        # Also held while a ledger is opened, so that no ledger is opened after the switch is turned
-        # off.
+        # The lock is also held while a ledger is opened, so that no ledger is opened after the
+        # switch is turned off.
         self._lock = threading.Lock()
 
     @line_magic

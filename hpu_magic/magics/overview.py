@@ -24,7 +24,7 @@ COMMANDS = (
     ("%%hpu_profile --dir traces", "show a table of operators, and write a trace file"),
     (
         "%hpu_ledger on --show graphs,peak",
-        "show the overhead of each cell until %hpu_ledger off; without --show, all parts",
+        "show the overhead of each cell until %hpu_ledger off; --show selects parts",
     ),
     ("%hpu_mode lazy --restart", "choose the execution mode, eager or lazy"),
     ("%hpu_flags NAME=VALUE", "set a flag of the runtime; %hpu_flags lists them"),

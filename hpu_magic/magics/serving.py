@@ -26,8 +26,8 @@ class ServingMagics(CommandMagics):
 
         The model comes first. All options that are not listed here are passed to vllm serve.
         The command returns when the server is ready; a live panel then shows its requests, tokens
-        per second and caches. Only this machine can reach the server, which ends with the kernel.
-        Examples::
+        per second and caches. Only this machine can reach the server, which stops when the kernel
+        ends. Examples::
 
             %hpu_serve Qwen/Qwen3-0.6B --max-model-len 2048
             %hpu_serve ./tiny_llama --cards 2 --port 8001 --enforce-eager

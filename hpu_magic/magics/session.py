@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class _Published:
-    """The announcement of a shell's session, which the shell's events update."""
+    """The published session of a shell; the shell's events update it."""
 
     def __init__(self, shell: InteractiveShell) -> None:
         self._announcement = Announcement(

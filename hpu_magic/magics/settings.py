@@ -28,8 +28,8 @@ class HPUMagics(Configurable):
     card_time = Enum(
         ["off", "ideal", "measured"],
         default_value="off",
-        help="Clock of the simulated card, whose time %%hpu_time, %%hpu_profile, %hpu_ledger and "
-        "panels show: an ideal host needs time only to launch work; a measured host also needs the "
+        help="Clock of the simulated card; %%hpu_time, %%hpu_profile, %hpu_ledger and panels show "
+        "its time. An ideal host needs time only to launch work; a measured host also needs the "
         "time that this process spends between operators.",
     ).tag(config=True)
     time_runs = Int(

@@ -103,7 +103,7 @@ _COMMANDS = {
     "%%hpu_dry_run (first line of the cell)": "hpu_simulate hpu_dry hpu_fake",
     "for batch in hpu_magic.watch(loader) in your loop": "hpu_watch hpu_loop",
 }
-"""Maps lines with existing commands to the nonexistent commands that users try."""
+"""Maps lines to type to the nonexistent commands that users try instead."""
 _VALUES = {
     "prompt": "512",
     "new_tokens": "128",
