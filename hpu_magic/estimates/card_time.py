@@ -1,4 +1,4 @@
-"""Calculate prices, which are estimated times, for the simulated card's clock.
+"""Calculate the estimated times of operators for the simulated card's clock.
 
 The simulator passes the operators that ran, and the cost model calculates their time in the same
 way as in estimates. This module does not import the simulator; `hpu_magic.CARD_TIME_PRICES` names
@@ -43,7 +43,8 @@ _Storage = tuple[int, torch.dtype, bool, bool]
 """Size in bytes, dtype, whether it is used later, and whether it is a weight."""
 _Price = tuple[float, float, float, list[float], list[list[float]]]
 """Seconds on the card, on the host and for compilation, and seconds for each part of the card. For
-a graph, also the time that each operator adds to it, by the part of the card that limits it."""
+a graph, also the time that each operator adds, listed under the part of the card that limits the
+operator."""
 
 
 class CardPrices:
@@ -69,7 +70,7 @@ class CardPrices:
     def __call__(
         self, operations: Sequence[_Operation], storages: Sequence[_Storage], graph: bool
     ) -> _Price:
-        """Return the price of an operator, or of operators that run as one graph."""
+        """Return the time of an operator, or of operators that run as one graph."""
         program = _program(operations, storages)
         self.in_float32 |= any(map(_multiplies_float32, program.operations))
         prices = price(program, self._card, mode="lazy" if graph else "eager")
@@ -97,7 +98,7 @@ class CardPrices:
         exchange: str,
         starts: bool,
     ) -> tuple[float, float | None, float]:
-        """Return the price of a collective in a group of cards.
+        """Return the time of a collective in a group of cards.
 
         Parameters
         ----------
@@ -109,22 +110,22 @@ class CardPrices:
             Number of cards in the group, distance between neighboring ones, and number of cards in
             each machine.
         exchange : str
-            How the framework that called it exchanges gradients and weights: ``"ddp"``, ``"zero"``
-            or ``"zero3"``; empty if the program itself called it.
+            How the framework that calls the collective exchanges gradients and weights: ``"ddp"``,
+            ``"zero"`` or ``"zero3"``; empty if the program calls it directly.
         starts : bool
-            Whether it is the first of its kind in a step. The fitted time of an exchange already
-            includes the time to start the later ones.
+            Whether this is the first collective of its kind in a step. The fitted time of an
+            exchange already includes the time to start all later collectives.
 
         Returns
         -------
         seconds, added, sent : float
-            Time on the links, time that it adds to a step, and bytes that each card sends. The time
-            is None without an exchange, because it depends on when the program waits.
+            Time on the links, time added to a step, and bytes that each card sends. ``added`` is
+            None if ``exchange`` is empty, because it depends on when the program waits.
         """
         self._cards = max(self._cards, cards)
         card = replace(self._card, cards_per_machine=cards_per_machine)
         if exchange == "zero" and kind in ("all_reduce", "reduce"):
-            kind = "reduce_scatter"  # the constant contains the reduction of whole gradients
+            kind = "reduce_scatter"  # the constant includes the reduction of whole gradients
         constants = FITTED if starts or not exchange else replace(FITTED, link_latency=0.0)
         seconds = links.SECONDS[kind](size, cards, card, constants, stride)
         added = FITTED.exchange[exchange] * seconds if exchange else None
@@ -132,10 +133,10 @@ class CardPrices:
 
 
 def _limits(prices: Prices, copies: Sequence[float]) -> list[list[float]]:
-    """Return the time that each operator adds to its graph, by the part of the card that limits it.
+    """Return the time that each operator adds to its graph, for each part of the card.
 
     The engines of a graph run in parallel, so the graph takes less time than the sum of its
-    operators. ``copies`` is the time that each operator copies data from the host.
+    operators. ``copies`` contains the time that each operator spends copying data from the host.
     """
     costs = prices.operations
     outside = sum(each.launch + each.links for each in costs)

@@ -1,6 +1,6 @@
 """Distribute the experts of a traced model across cards.
 
-Each card stores some of the experts. It sends each token to the cards of the token's experts,
+Each card stores some of the experts. A card sends each token to the cards of the token's experts,
 computes its own experts for the tokens of all cards, and sends the results back. The backward pass
 exchanges the gradients in the same way.
 """
@@ -55,7 +55,7 @@ class _Experts:
     """The experts of a program."""
 
     counts: set[int] = field(default_factory=set)
-    """Numbers of experts in a layer."""
+    """The different numbers of experts per layer."""
     storages: dict[int, int] = field(default_factory=dict)
     """Maps each storage with one part per expert to the number of experts."""
 
@@ -87,7 +87,7 @@ class _Experts:
 
 
 class _Distribution:
-    """One card's part of a program, with the experts of `layout.experts` cards."""
+    """One card's part of a program whose experts are distributed across `layout.experts` cards."""
 
     def __init__(self, program: Program, layout: Layout, experts: _Experts) -> None:
         self._program, self._layout, self._experts = program, layout, experts
@@ -140,7 +140,7 @@ class _Distribution:
         return ceil(rows * self._layout.imbalance)
 
     def _enlarge(self, number: int, rows: int) -> None:
-        """Enlarge the storages with the rows that an operation reads or writes."""
+        """Enlarge the storages that hold the rows read or written by an operation."""
         operation = self._program.operations[number]
         for operand in (*operation.reads, *operation.writes):
             at, storage = operand.storage, self._storages[operand.storage]

@@ -66,8 +66,8 @@ def parse(
 
     ``parallel`` is ``"ddp"``, ``"zero1"``, ``"zero2"``, ``"zero3"`` or ``"fsdp"``, ``"tp=N"``,
     ``"pp=N"``, or a combination separated by commas, asterisks or plus signs. ``tp`` and ``pp``
-    form groups of cards, and the batch is divided among the groups. ``expert_parallel`` of the
-    groups share the experts.
+    form groups of cards, and the batch is divided among the groups. The experts are distributed
+    across ``expert_parallel`` of these groups.
     """
     if cards is not None and not _counts(cards):
         raise EstimateError(f"cards={cards!r} is not a number of cards: use 1 to {MOST_CARDS}.")

@@ -32,7 +32,7 @@ class Memory:
     """The number of bytes in use during each operation."""
     moment: Moment
     exchanged: int
-    """Size in bytes of the buffers for exchanging gradients and weights at this moment."""
+    """Size in bytes of the buffers for exchanging gradients and weights at the peak."""
 
     @property
     def peak(self) -> int:
@@ -101,8 +101,8 @@ def _recorded_first(
         if storage.freed is None or storage.born == NEVER:
             yield storage, size, storage.freed
             continue
-        # If Python releases a storage while a part is being recorded, the storage exists until the
-        # part runs.
+        # If Python releases a storage while a part of the step is being recorded, the storage
+        # exists until that part runs.
         start = starts[bisect_left(starts, storage.freed) - 1] if storage.freed else 0
         yield storage, size, max(storage.last_used + 1, start)
 

@@ -25,7 +25,7 @@ class TracedStep:
 
     The step is traced again only if it computes different tensors: for another batch size, for
     accumulated gradients, for the optimizer of a DeepSpeed configuration, and for fp32, bf16 and
-    bf16-mixed. Each of these traces is kept. ``mode`` is the mode of estimates without a mode.
+    bf16-mixed. Each of these traces is kept. ``mode`` is the default mode of the estimates.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class TracedStep:
         self._model, self._call, self._train, self._mode = model, call, train, mode
         self._optimizer = optimizer
         self._fixed: dict[str, Any] = {"checkpointing": checkpointing, "loss": loss}
-        # Maps DeepSpeed's optimizer to the traces with it; the key None is for the estimate's own
+        # Maps each of DeepSpeed's optimizers to its traces; the key None is for the estimate's own
         # optimizer.
         self._programs: dict[str | None, dict[StepOptions, Program]] = {}
 

@@ -15,9 +15,9 @@ _PASSES, _PASSES_BACKWARD, _PASSES_OF_MASK = 4, 7, 2
 SKIPPED = 0.25
 """Fraction of the scores above a causal mask's diagonal that the vendor's kernel does not compute.
 
-This is an assumption, because the vendor does not publish the fraction. With 0, most estimates for
-pre-training Llama 2 are slower than the measurements; with 1, those for the smallest model are
-almost 50 % too fast.
+This is an assumption, because the vendor does not publish the fraction. With a fraction of 0, most
+estimates for pre-training Llama 2 are slower than the measurements; with 1, those for the smallest
+model are almost 50 % too fast.
 """
 
 
@@ -43,8 +43,8 @@ def _is_fused(name: str) -> bool:
 
 def factors_of(operation: Operation) -> tuple[Operand, Operand, Operand]:
     """Return the query, key and value of an attention operator."""
-    # The first argument of backward operators is a gradient; that of some of the vendor's forward
-    # operators is a seed.
+    # The first argument of backward operators is a gradient, and the first argument of some of the
+    # vendor's forward operators is a seed.
     first = int(_is_backward(operation) or len(operation.reads[0].shape) < 3)
     query, key, value = operation.reads[first : first + 3]
     return query, key, value

@@ -41,7 +41,7 @@ def all_reduce(
 def all_to_all(
     size: float, partners: int, generation: Generation, constants: Constants, stride: int = 1
 ) -> float:
-    """Return the time in seconds in which each card sends `size` bytes, divided among all cards."""
+    """Return the time in seconds for each card to send `size` bytes, divided among all cards."""
     within = max(min(partners, generation.cards_per_machine // stride), 1)
     pair = generation.pair_bandwidth * LINK_EFFICIENCY
     seconds = constants.link_latency + size / partners / pair

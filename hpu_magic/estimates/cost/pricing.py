@@ -236,7 +236,7 @@ def _reduced(workload: Workload, constants: Constants) -> Column:
 
 
 def _routed(workload: Workload, constants: Constants) -> Column:
-    """Return the time in seconds in which cards exchange tokens for their experts."""
+    """Return the time in seconds that cards need to exchange tokens for their experts."""
     layout, operations = workload.layout, workload.operations
     if layout.experts == 1:
         return np.zeros_like(operations.routed)
@@ -273,7 +273,7 @@ def add_up(workload: Workload, columns: Columns, constants: Constants) -> Prices
 
 
 def _in_parallel(engines: Column, optimizer: npt.NDArray[np.bool_]) -> float:
-    """Return the time of the graphs for passes and optimizer, with all engines in parallel.
+    """Return the time of the graphs of passes and optimizer if all engines run in parallel.
 
     According to the fit, real graphs achieve 98 to 100 % of the speed of fully parallel engines.
     """
@@ -305,9 +305,9 @@ def exchanged(workload: Workload, constants: Constants) -> float:
 
 
 def _copies(workload: Workload, constants: Constants) -> float:
-    """Return the time in seconds in which DDP copies gradients to its buckets and back.
+    """Return the time in seconds that DDP needs to copy gradients to its buckets and back.
 
-    In graphs, the constant for the exchange includes it.
+    In graphs, the constant for the exchange includes this time.
     """
     bandwidth = workload.card.memory_bandwidth * constants.memory_efficiency[workload.card.name]
     launches = constants.launch_seconds * workload.gradient_tensors

@@ -1,4 +1,4 @@
 """Calculate the memory of a step that DeepSpeed runs, based on its configuration.
 
-Each allocation follows the source of DeepSpeed 0.19.8.
+Each allocation follows the source code of DeepSpeed 0.19.8.
 """

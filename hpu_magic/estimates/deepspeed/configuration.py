@@ -91,7 +91,7 @@ class Configuration:
 
     @property
     def dtype(self) -> str:
-        """The dtype of an estimate; fp16 needs the memory of bf16."""
+        """The dtype of an estimate; fp16 needs the same memory as bf16."""
         return "bf16" if self.half else "fp32"
 
 
@@ -363,7 +363,7 @@ def _optimizer(found: Mapping[str, Any]) -> str | None:
             "DeepSpeed: use gradient_clipping."
         )
     name = str(kind).lower()
-    # DeepSpeed's own optimizers may be written in any case, unlike PyTorch's.
+    # Unlike the names of PyTorch's optimizers, those of DeepSpeed's own are not case-sensitive.
     if name in _OPTIMIZERS and isinstance(kind, str):
         estimated = _OPTIMIZERS[name]
         torch_adam = value(params, "torch_adam", flag, "optimizer.params")

@@ -36,7 +36,7 @@ class _Gathered:
 
 
 def visits(operations: Sequence[Operation]) -> list[tuple[bool, Visit]]:
-    """Return the start (true) and the end (false) of each visit, in chronological order."""
+    """Return the start (true) and end (false) of each module's passes, in chronological order."""
     found: list[tuple[bool, Visit]] = []
     active: list[Visit] = []
     phase: Phase | None = None

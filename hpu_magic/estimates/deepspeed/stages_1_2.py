@@ -24,7 +24,7 @@ class _Partition:
             start += each.elements
 
     def parts(self, parameter: Parameter) -> Iterator[tuple[int, int]]:
-        """Yield the ranks that update a parameter, and the number of elements of each."""
+        """Yield the ranks that update a parameter, and how many elements each rank updates."""
         start = self._starts[parameter.weight]
         end = start + parameter.elements
         while start < end:

@@ -77,7 +77,7 @@ class Rank:
 
     @property
     def copies_weights(self) -> bool:
-        """Whether the optimizer's weights have another dtype than the model's."""
+        """Whether the optimizer's weights have a different dtype than the model's."""
         return self.itemsize != MASTER
 
     @cached_property
@@ -126,10 +126,10 @@ class Rank:
     def step(
         self, tensors: Sequence[tuple[tuple[int, ...], Parameter]], *, existing: int = 0
     ) -> None:
-        """Record the optimizer's step with float32 gradients, and hold its state.
+        """Record the optimizer's step with float32 gradients, and allocate its state.
 
         ``tensors`` contains the shape of each updated tensor, and a parameter from the same
-        optimizer group. ``existing`` is the number of bytes of gradients that are counted already.
+        optimizer group. ``existing`` is the number of bytes of gradients that are already counted.
         """
         gradients = MASTER * sum(prod(shape) for shape, _ in tensors)
         temporary = self._state_and_temporary(tensors, gradients)
@@ -140,7 +140,7 @@ class Rank:
     def _state_and_temporary(
         self, tensors: Sequence[tuple[tuple[int, ...], Parameter]], gradients: int
     ) -> int:
-        """Hold the optimizer's state, and return the bytes of its step's temporary results."""
+        """Allocate the optimizer's state, and return the bytes of the step's temporary results."""
         if self.make is None:
             return 0
         program = Program()

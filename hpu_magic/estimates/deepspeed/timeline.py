@@ -59,8 +59,8 @@ def memory(
 ) -> Memory:
     """Return the memory usage of a program with the additional allocations of a timeline.
 
-    The curve has ``length`` values. The values after the program's last operation are the peaks of
-    the allocations at these times. ``recorded`` and ``sizes`` have the same meaning as in
+    The curve has ``length`` values. Each value after the program's last operation is the peak of
+    the allocations at that time. ``recorded`` and ``sizes`` have the same meaning as in
     `hpu_magic.estimates.memory.curve`.
     """
     count = len(program.operations)

@@ -46,7 +46,7 @@ class GenerationMemory:
         return sum(self.parts().values())
 
     def parts(self) -> dict[str, int]:
-        """Map the name of each component to its size in bytes, without empty ones."""
+        """Map the name of each component that is not empty to its size in bytes."""
         sizes = {
             "weights": self.weights,
             "buffers": self.buffers,

@@ -14,7 +14,7 @@ from hpu_magic.estimates.tracing.program import Program
 
 @dataclass(frozen=True)
 class Priced:
-    """A pass with its prices, and the number of passes that it represents."""
+    """A pass with its estimated times, and the number of passes that it represents."""
 
     program: Program
     prices: Prices

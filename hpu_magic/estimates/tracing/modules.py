@@ -16,7 +16,7 @@ from hpu_magic.estimates.tracing.program import Phase
 
 
 class RunningModules:
-    """Tracks the running module; in the backward pass, it is the one that created the node."""
+    """Tracks the running module; in the backward pass, the one that created the node."""
 
     def __init__(self, model: nn.Module) -> None:
         self._names = {id(module): name for name, module in model.named_modules()}

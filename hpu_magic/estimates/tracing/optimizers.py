@@ -63,7 +63,7 @@ class _Like:
         return self._groups.get(id(getattr(parameter, ORIGINAL, None)))
 
     def stepped(self, parameters: list[nn.Parameter]) -> list[nn.Parameter]:
-        """Return the optimizer's parameters, or all if it was created for a copy of the model."""
+        """Return the optimizer's parameters, or all parameters if it has those of a copy."""
         own = [parameter for parameter in parameters if self.group_of(parameter) is not None]
         return own or parameters
 

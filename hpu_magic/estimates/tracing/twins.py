@@ -38,7 +38,7 @@ def fake_tensors(model: nn.Module, dtype: torch.dtype | None, *, training: bool)
     fake as well.
 
     ``dtype`` is the dtype of floating-point parameters, or None to keep their dtypes. Buffers keep
-    their dtypes. Buffers such as running means are small, and others, such as the angles of rotary
+    their dtypes: some, such as running means, are small, and others, such as the angles of rotary
     embeddings, stay in float32 when a model is loaded in another dtype.
     """
     with untouched(model):
