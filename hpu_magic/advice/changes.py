@@ -124,7 +124,7 @@ def modes(now: Settings, name: str) -> Iterator[Choice]:
 
 
 _DEFAULTS = {
-    "FusedAdamW": "Its defaults are eps=1e-6 and weight_decay=0, while AdamW uses 1e-8 and 0.01."
+    "FusedAdamW": "The defaults are eps=1e-6 and weight_decay=0; those of AdamW are 1e-8 and 0.01."
 }
 _FUSED_OPTIMIZERS = {"adamw": "FusedAdamW", "sgd": "FusedSGD", "adagrad": "FusedAdagrad"}
 

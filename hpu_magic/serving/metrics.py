@@ -31,7 +31,7 @@ class ServerSample:
 
     @property
     def prefix_hit_rate(self) -> float:
-        """Share of prompt tokens found in the prefix cache, or NaN if there were none."""
+        """Share of prompt tokens that were found in the prefix cache; NaN without prompt tokens."""
         return _ratio(self.prefix_hits, self.prefix_queries)
 
 
@@ -70,7 +70,7 @@ def tokens_per_second(before: ServerSample, now: ServerSample) -> float:
 def time_to_first_token(before: ServerSample | None, now: ServerSample) -> float:
     """Return the mean time in seconds to the first token of the requests between two samples.
 
-    If there were none, or `before` is None, the mean of all requests is returned.
+    If there were no such requests, or `before` is None, the mean of all requests is returned.
     """
     if before is not None and now.first_tokens > before.first_tokens:
         return _ratio(now.waited - before.waited, now.first_tokens - before.first_tokens)

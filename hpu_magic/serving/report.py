@@ -113,8 +113,8 @@ class ServerReport(Report):
         if self._ended:
             return (self._ended,)
         if self.model is None:
-            return ("To start one, type %hpu_serve MODEL.",)
-        stop = "To stop it, type %hpu_serve off."
+            return ("To start a server, type %hpu_serve MODEL.",)
+        stop = "To stop the server, type %hpu_serve off."
         if not is_simulated():
             return (stop,)
         return (stop, "Times on the simulator do not predict times on a card.")

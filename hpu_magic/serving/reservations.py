@@ -1,8 +1,8 @@
 """Cards and ports of servers that are starting.
 
 A server does not acquire its port and cards until a few seconds after it has started. Until then,
-another notebook of the user must not choose them. A reservation is a file lock, which is released
-when the process ends. If the folder is not usable, nothing is reserved.
+another notebook of the same user must not choose them. A reservation is a file lock, which is
+released when the process ends. If the folder is not usable, nothing is reserved.
 """
 
 from __future__ import annotations

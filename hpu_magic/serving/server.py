@@ -29,7 +29,7 @@ _KILLED = f": {-signal.SIGKILL}}}"  # vLLM reports exit codes as {'EngineCore_DP
 class ModelServer:
     """A ``vllm serve`` process and its children.
 
-    They end together with this process, even if it is killed.
+    These processes end together with the current process, even if it is killed.
 
     Parameters
     ----------

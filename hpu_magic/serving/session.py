@@ -177,7 +177,7 @@ def current() -> ServingSession | None:
 
 
 def report() -> ServerReport:
-    """Return the state of the running server, or a report without one."""
+    """Return the state of the running server, or a report that no server is running."""
     if (session := current()) is not None:
         return session.report()
     return ServerReport(None, ended="" if _session is None else _session.failure())

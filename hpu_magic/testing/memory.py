@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 _MOST_NAMED = 3
 _failed = pytest.StashKey[bool]()
 _left = pytest.StashKey[str]()
-# References to the storages keep the IDs unique. Otherwise, another storage could later get the
-# same ID.
+# References to the storages keep the IDs unique, because Python could assign the ID of a deleted
+# storage to another one.
 _Storages = dict[int, Any]
 
 

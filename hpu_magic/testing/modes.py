@@ -47,7 +47,7 @@ class Modes:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Move tests of the other process, and tests that use multiple cards, to the front.
 
-        These tests need cards, so they must run before this process acquires a card.
+        These tests must run before this process acquires a card, because they need cards as well.
         """
         items.sort(key=lambda item: (not self._elsewhere(item), not _on_several_cards(item)))
 

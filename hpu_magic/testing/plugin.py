@@ -108,10 +108,10 @@ def hpu(request: pytest.FixtureRequest) -> Iterator[torch.device]:
 def hpu_cards(request: pytest.FixtureRequest) -> Iterator[Callable[..., Ranks]]:
     """Run functions on multiple cards: ``hpu_cards(2)(train, steps=3)`` returns two results.
 
-    ``hpu_cards(n, backend=None, timeout=120)`` returns `Ranks`. Calling it runs a function on n
-    cards, in processes with the same environment variables as under torchrun. The processes start
-    on the first call, and end when the test ends. The test is skipped without ``--hpu``, or if the
-    machine has fewer cards.
+    ``hpu_cards(n, backend=None, timeout=120)`` returns `Ranks`, which run a function on n cards
+    when called, in processes with the same environment variables as under torchrun. The processes
+    start on the first call, and end when the test ends. The test is skipped without ``--hpu``, or
+    if the machine has fewer cards.
     """
     _require_device(request)
     from hpu_magic import extras
