@@ -84,7 +84,7 @@ def _loops(code: CodeType) -> tuple[tuple[int, int], ...]:
 def _call(frame: FrameType) -> object:
     """Return an object that identifies a call without keeping its frame and variables alive."""
     if not frame.f_code.co_flags & _OPTIMIZED:
-        return id(frame)  # unique, because the frame exists while its cell is running
+        return id(frame)  # the ID is unique, because the frame exists while its cell is running
     variables = frame.f_locals
     token = variables.get(_TOKEN) or object()
     if isinstance(variables, dict):

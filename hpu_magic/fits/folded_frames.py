@@ -114,7 +114,7 @@ def _folded(frames: list[FrameType], folders: _Folders) -> Iterator[FrameType]:
 
 def _hide(frame: FrameType) -> None:
     if not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
-        return  # other code uses the variables of a module or class
+        return  # other code may use the variables of a module or class
     variables = frame.f_locals
     if isinstance(variables, dict):
         # Up to Python 3.12, this is a copy, which would keep the tensors of a cleared frame alive.

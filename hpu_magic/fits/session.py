@@ -242,6 +242,6 @@ def observed_fit(
         ended(session.close())
         return value
     # The original exception is part of reference cycles that keep the frames of the step and their
-    # tensors alive. Collect these cycles and raise a new exception.
+    # tensors alive. Collect the garbage and raise a new exception.
     gc.collect()
     raise KeyboardInterrupt

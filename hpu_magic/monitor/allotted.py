@@ -1,8 +1,8 @@
 """The users to whom an administrator or a hub has assigned cards.
 
 A hub such as JupyterHub maintains a file that maps module IDs to user names:
-``{"0": "ada", "1": "grace"}``. The variable ``HPU_MAGIC_CARD_USERS`` contains its path. Without
-this file, only root can see which process of another user holds a card.
+``{"0": "ada", "1": "grace"}``. The variable ``HPU_MAGIC_CARD_USERS`` contains the path of the file.
+Without the file, only root can see which process of another user holds a card.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ def _own(pid: int) -> bool:
 def ancestors(pids: Iterable[int]) -> dict[int, list[int]]:
     """Return for each process the PIDs of its parent, its parent's parent, and so on.
 
-    The list of a process that does not exist is empty.
+    The list is empty if the process does not exist.
     """
     parents: dict[int, int] = {}  # processes of one server have most of their ancestors in common
 

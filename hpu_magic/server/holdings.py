@@ -10,7 +10,7 @@ from typing import Any
 SPANS = 400
 """Number of past spans to store for each card."""
 
-_LONGEST_NAME = 200  # characters; commands may contain long paths
+_LONGEST_NAME = 200  # in characters; commands may contain long paths
 
 Key = tuple[int, str | int]
 

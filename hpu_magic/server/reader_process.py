@@ -13,7 +13,7 @@ from hpu_magic import child_python
 from hpu_magic.errors import HPUError
 from hpu_magic.server.reader import ARGUMENTS, READY
 
-_START_TIMEOUT = 30.0  # seconds; Python starts slowly on a busy machine
+_START_TIMEOUT = 30.0  # in seconds; Python starts slowly on a busy machine
 _GRACE = 1.0  # seconds to wait for a process to end
 _LONGEST_PAUSE = 60.0  # seconds
 _LONGEST_LINE = 1 << 20  # bytes
@@ -96,7 +96,8 @@ class ReaderProcess:
                 f"being restarted."
             ) from None
         except asyncio.CancelledError:
-            # Otherwise, this answer would be mistaken for the answer to the next request.
+            # If the child kept running, this answer would be mistaken for the answer to the next
+            # request.
             await _kill(self._take())
             raise
         except (ValueError, ConnectionError):
