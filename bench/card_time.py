@@ -78,7 +78,7 @@ def _step_of_graphs(model: str, *, compiled: bool) -> Callable[[], float]:
 def on_ratio(model: str, rounds: int, kind: str = "") -> None:
     """Print the time of training steps with the clock on, divided by the time without it.
 
-    ``kind`` is ``compiled`` or ``captured``, or empty for a step of the process's mode.
+    ``kind`` is ``compiled`` or ``captured``, or empty for a step in the mode of the process.
     """
     from hpu_magic.simulator import card_time
 
@@ -101,7 +101,7 @@ def on_ratio(model: str, rounds: int, kind: str = "") -> None:
 def off_percent() -> None:
     """Print an upper bound for the cost of the clock when it is off, in percent of a step.
 
-    Operators do not contain any code for the clock. A host wait checks whether it is on; the
+    Operators do not contain any code for the clock. A host wait checks whether the clock is on; the
     measured time includes the overhead of the Python call.
     """
     from hpu_magic.simulator import card_time, engine

@@ -1,8 +1,8 @@
 """Training and inference through torch.compile(backend="hpu_backend").
 
 Training steps are compared with eager mode. Inference is also compared with a backend that runs the
-graph unchanged. The target applies to that comparison, because TorchDynamo's guards run before any
-backend and take a tenth of the time of a short inference.
+graph unchanged. The target applies to the second comparison, because TorchDynamo's guards run
+before any backend and take a tenth of the time of a short inference.
 """
 
 from __future__ import annotations

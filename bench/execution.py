@@ -81,8 +81,8 @@ def listening_ratio() -> None:
 def unheard_percent() -> None:
     """Print an upper bound for the cost of events without a listener, in percent of a lazy step.
 
-    Such an event only increments a counter. The measured time includes the overhead of the Python
-    call.
+    Without a listener, an event only increments a counter. The measured time includes the overhead
+    of the Python call.
     """
     from hpu_magic.simulator import engine
 

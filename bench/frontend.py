@@ -31,8 +31,8 @@ print("held", flush=True)
 sys.stdin.read()
 """
 
-# Forces the browser to compute styles and layout at the end of each frame, as it does before
-# painting. Then forces a layout of the full page, as after a resize, so that both are measured
+# This code makes the browser compute styles and layout at the end of each frame, as it does before
+# painting. It then forces a layout of the full page, as after a resize, so that both are measured
 # under the same conditions.
 OBSERVE = """() => {
   window.hpuFrames = [];

@@ -32,15 +32,15 @@ print(taken)
 def timed(code: str, **environ: str) -> list[float]:
     """Run code in a new process, and return the times on the last line that it prints.
 
-    Writing bytecode is always enabled, because a new checkout does not contain any. Otherwise,
-    later processes would also measure the time to compile the project's sources.
+    Bytecode is always written. Otherwise, in a new checkout, each process would also measure the
+    time to compile the project's sources.
     """
     printed = fresh_process(code, **{"PYTHONDONTWRITEBYTECODE": "", **environ})
     return [float(word) for word in printed.splitlines()[-1].split()]
 
 
 def figures() -> Iterator[Figure]:
-    # If the variable is set, the simulator is loaded before the shell, and the times overlap.
+    # If this variable is set, the simulator is loaded before the shell, and the times overlap.
     unset = {"HPU_MAGIC_SIMULATOR": ""}
     timed(LOAD_EXTENSION, **unset)
     loads = [timed(LOAD_EXTENSION, **unset) for _ in range(11)]

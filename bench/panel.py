@@ -267,8 +267,7 @@ def trainer_share() -> tuple[float, float]:
             callbacks=[Clock()],
         )
         trainer.remove_callback(PrinterCallback)
-        # Subtract this time, because it is part of the time of the panel's method that calls this
-        # one.
+        # Subtract the time of the step, because the panel's method calls it.
         trainer.training_step = account.counted(trainer.training_step, -1)
         hpu_magic.fit(trainer, interval=1 / RATE, panel="widget")
     return account.share()

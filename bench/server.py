@@ -62,7 +62,7 @@ def figures() -> Iterator[Figure]:
             time.sleep(STARTED)
             with ThreadPoolExecutor() as pool:
                 unwatched = pool.submit(unwatched_share, process)
-                growth = asyncio.run(growth_per_sample())  # in this process, not in the server
+                growth = asyncio.run(growth_per_sample())  # runs in this process, not in the server
                 idle = unwatched.result()
             share = asyncio.run(processor_share(process, address, token))
         yield Figure("server, eight cards, without clients", idle, "%", 0.1)

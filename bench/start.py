@@ -59,7 +59,7 @@ def figures() -> Iterator[Figure]:
 
 
 def builds_of_torch() -> dict[str, str]:
-    """Return pip requirements for torch: the index's build and, if different, the installed one."""
+    """Return pip requirements for torch from the index and, if different, the installed build."""
     import torch
 
     here = str(torch.__version__)
@@ -86,7 +86,7 @@ class Round:
         shutil.rmtree(environment.prefix.parent)
 
     def run(self, page: Any) -> None:
-        """Time installing torch and JupyterLab, and the remaining steps to a live panel."""
+        """Time the installation of torch and JupyterLab, and the steps to a live panel."""
         bare = self._environment("bare")
         self.baseline = seconds(lambda: bare.install(self.torch, "jupyterlab"))
         shutil.rmtree(bare.prefix)
