@@ -1,4 +1,4 @@
-"""Compare the time of training steps on several cards in dry runs with estimates of them.
+"""Compare the time of training steps on several cards in dry runs with estimates.
 
 Usage: python tools/card_times.py [--cards N] [--lazy] [STEP...]
 
@@ -34,7 +34,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Times:
-    """Time of a step in seconds, and the bytes that a card sends in it."""
+    """Time of a step in seconds, and the bytes that a card sends during the step."""
 
     dry_run: float
     estimate: float
@@ -151,7 +151,8 @@ def compared(name: str, cards: int, mode: str = "eager") -> Times:
     import hpu_magic.simulator
     from hpu_magic.dry_runs.run import Request, dry_run
 
-    # Some operators of the CPU, which would be estimated otherwise, are several ones on the card.
+    # Without the simulator, the estimate would trace CPU operators, some of which are several
+    # operators on a card.
     hpu_magic.simulator.activate(announce=False)
     step = STEPS[name]
     os.environ["PT_HPU_LAZY_MODE"] = str(int(mode == "lazy"))

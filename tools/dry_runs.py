@@ -69,7 +69,7 @@ DIFFERENT = {
 
 @dataclass(frozen=True)
 class Program:
-    """A program, and how to run it; see `packaged_programs.Packaged` for those of packages."""
+    """A program, and how to run it; `packaged_programs.Packaged` describes programs of packages."""
 
     name: str
     path: str
@@ -80,7 +80,7 @@ class Program:
     cuda: bool = False
 
     def variables(self) -> dict[str, str]:
-        """Return the environment variables of its process."""
+        """Return the environment variables of the program's process."""
         migration = {"PT_HPU_GPU_MIGRATION": "1"} if self.cuda else {}
         return {"PT_HPU_LAZY_MODE": str(int(self.lazy)), **migration}
 
@@ -180,7 +180,7 @@ def program_of_ranks(path: Path) -> Program:
 
 
 def programs_of_packages(inputs: Path) -> list[Program]:
-    """Return the programs of packages; the models and texts that some read are in a folder."""
+    """Return the programs of packages; some of them read models and texts from a folder."""
     return [
         Program(
             each.name,
@@ -214,7 +214,7 @@ def main() -> int:
 
 
 def _compare_packages(parts: list[str]) -> int:
-    """Compare programs of packages whose names contain one of the parts; none selects all."""
+    """Compare the packages' programs whose names contain one of the parts, or all programs."""
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)  # some programs write files
         inputs = Path(folder) / "inputs"

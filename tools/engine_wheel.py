@@ -1,9 +1,9 @@
 """Build the wheel of a compiled engine, and the wheel that requires the engines of all releases.
 
 ``python tools/engine_wheel.py FOLDER`` writes the wheel of the engine for the torch and Python that
-run it. They do not have to be in the table, and the engine is compiled if necessary. Hatchling
-builds both from a temporary project, so builds of the same commit are byte-for-byte identical if
-``SOURCE_DATE_EPOCH`` is set.
+run it. These releases do not have to be in the table, and the engine is compiled if necessary.
+Hatchling builds both wheels from a temporary project, so builds of the same commit are
+byte-for-byte identical if ``SOURCE_DATE_EPOCH`` is set.
 """
 
 from __future__ import annotations

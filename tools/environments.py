@@ -37,7 +37,7 @@ class Environment:
 
     @property
     def releases(self) -> Path:
-        """The file with the exact versions of its packages."""
+        """The file with the exact versions of the environment's packages."""
         return PROJECT / "tools" / "environments" / f"{self.name}.txt"
 
     def constraints(self) -> list[str]:
@@ -46,12 +46,12 @@ class Environment:
         return [word for file in files for word in ("-c", str(file))]
 
     def release(self, package: str) -> str:
-        """Return the exact version of one of its packages."""
+        """Return the exact version of one of the environment's packages."""
         lines = self.releases.read_text().splitlines()
         return dict(line.split("==") for line in lines if "==" in line)[package]
 
     def shared(self) -> str:
-        """Return the ``.pth`` file that adds the project's packages after its own."""
+        """Return the ``.pth`` file that adds the project's packages after the environment's."""
         if self.plugin:
             return ""
         libraries = sysconfig.get_paths()["purelib"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class PageTable:
-    """A table with these columns, and the first cells of its rows in their order."""
+    """A table on a page; `names` are the first cells of its rows, in order."""
 
     page: Path
     columns: tuple[str, ...]

@@ -18,7 +18,7 @@ _TEMPLATE = "{% for message in messages %}{{ message.role }} {{ message.content 
 
 
 def write(folder: Path) -> None:
-    """Write models, and a data set per script of TRL."""
+    """Write the models, and a data set for each TRL script."""
     tokenizer = _tokenizer()
     size = {"vocab_size": 64, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
     layers = {

@@ -54,7 +54,7 @@ def _cells() -> list[str]:
     """Return two cells: the quickstart before its fit, and the fit."""
     notebook = nbformat.read(_ROOT / "notebooks" / "quickstart.ipynb", as_version=4)
     cells = {cell.id: cell.source for cell in notebook.cells if cell.cell_type == "code"}
-    # Twice as many epochs for a longer animation.
+    # Train for twice as many epochs, for a longer animation.
     magic, *lines = cells["fit"].replace("max_epochs=20", "max_epochs=40").splitlines()
     before = "\n".join([cells["load"], cells["data"], cells["model"], *lines[:-1]])
     return [before, f"{magic}\n{lines[-1]}"]

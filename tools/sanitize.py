@@ -22,8 +22,8 @@ ROOT = Path(__file__).parents[1]
 REPORT = ROOT / "docs" / "checks.md"
 SANITIZERS = "address,undefined"
 WORKERS = os.environ.get("WORKERS", "2")
-# A thread that hangs in the engine ignores signals, so the worker is killed. It is not replaced,
-# because a new worker would hang as well, waiting for the tests of its group.
+# A thread that hangs in the engine ignores signals, so the worker is killed. The worker is not
+# replaced, because a new one would hang as well, waiting for the tests of its group.
 PYTEST = ("--timeout=900", "--timeout-method=thread", "--max-worker-restart=0")
 
 DEVICE = "tests/simulator/device"
@@ -62,8 +62,8 @@ def environment(lazy: bool, findings: Path) -> dict[str, str]:
     settings = {
         **os.environ,
         "HPU_MAGIC_SANITIZE": SANITIZERS,
-        # The sanitizer runtime must be loaded before the interpreter. At startup, it looks up the
-        # function that throws exceptions, which is in libstdc++.
+        # The sanitizer runtime must be loaded before the interpreter. At startup, the runtime looks
+        # up the function that throws exceptions, which is in libstdc++.
         "LD_PRELOAD": f"{library('libasan.so')} {library('libstdc++.so.6')}",
         # Python and PyTorch do not free all memory at exit. Tests capture the output of processes,
         # so findings are written to files.

@@ -1,4 +1,4 @@
-"""Run a module of a package, with ``hpu`` as PyTorch's default device if it chooses none.
+"""Run a module of a package, with ``hpu`` as PyTorch's default device if it does not choose one.
 
 Usage: python tools/start_program.py DEVICE MODULE [ARGUMENT...]
 """

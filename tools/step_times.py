@@ -1,4 +1,4 @@
-"""Compare the card time of steps on one simulated card with estimates of them.
+"""Compare the card time of steps on one simulated card with estimates.
 
 Usage: python tools/step_times.py [--modes MODE,...] [MODEL...]
 

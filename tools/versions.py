@@ -162,7 +162,7 @@ def _install(chosen: Combination, folder: Path) -> Path:
     subprocess.run(
         [*pip, f"torch{chosen.torch}", *(["--index-url", index] if index else [])], check=True
     )
-    # Otherwise, a package that does not support this torch yet would replace it with an older one.
+    # Pin torch, because packages that do not support it yet would replace it with an older one.
     installed = subprocess.run(
         [python, "-c", "from importlib.metadata import version; print(version('torch'))"],
         capture_output=True,

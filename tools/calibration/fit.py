@@ -39,7 +39,7 @@ _SHARES = ("efficiency", "fusion")
 _NOISE = 0.12
 _FEW = 6
 _STARTS = 3
-"""Number of fits with different starting values; with 16, the cost is at most 0.2 % lower."""
+"""Number of fits with different starting values; with 16 fits, the cost is at most 0.2 % lower."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def fitted(batch: Batch, priors: Priors = PRIORS, left_out: Collection[str] = ()
         return np.concatenate([errors / noise, (logarithms - assumed) / widths])
 
     # The slopes change where another part of the card becomes the slowest, so each fit ends in a
-    # local minimum. With smaller steps, it often stops before it.
+    # local minimum. With smaller difference steps, a fit often stops before the minimum.
     highest = [0.0 if any(share in name for share in _SHARES) else 9.0 for name in priors]
     fits = [
         least_squares(
@@ -99,7 +99,7 @@ def fitted(batch: Batch, priors: Priors = PRIORS, left_out: Collection[str] = ()
 def _starts(
     assumed: npt.NDArray[np.float64], widths: npt.NDArray[np.float64]
 ) -> list[npt.NDArray[np.float64]]:
-    """Return the assumed values and fixed points around them, which depend on no measurement."""
+    """Return the assumed values and fixed points around them, which no measurement changes."""
     # The first point of the sequence has only zeros.
     points = qmc.Halton(len(assumed), scramble=False).random(_STARTS)[1:]
     return [assumed, *(assumed + norm.ppf(points) * widths)]
@@ -146,7 +146,7 @@ def with_values(
 
 
 def errors_of(batch: Batch, constants: Constants) -> npt.NDArray[np.float64]:
-    """Return the relative error of each estimate, which is positive if it is too high."""
+    """Return the relative error of each estimate; it is positive if the estimate is too high."""
     published = np.array([job.measurement.value for job in batch.jobs])
     found: npt.NDArray[np.float64] = batch.estimates(constants) / published - 1
     return found

@@ -18,7 +18,7 @@ SHALLOW, DEEPER = 2, 4
 
 _COLUMNS = [each.name for each in fields(Operations)]
 _OF_PRODUCTS = [each.name for each in fields(Products)][1:]
-_PRODUCTS_AT_MOST = 2  # per operation; the backward pass of a convolution has two matmuls
+_PRODUCTS_AT_MOST = 2  # matmuls per operation; the backward pass of a convolution has two
 # Columns that do not grow with the number of identical operations.
 _SHARED = {"optimizer", "rows", "columns"}
 _TIMES = _COLUMNS.index("operators")

@@ -252,7 +252,7 @@ def _generation(each: Measurement) -> Job:
 
 
 def with_mask(program: Program) -> Program:
-    """Return the program without the flag of causal attention, because a tensor is the mask."""
+    """Return the program without the flag of causal attention, because the mask is a tensor."""
 
     def changed(operation: Operation) -> Operation:
         names = [argument.name for argument in operation.operator._schema.arguments]

@@ -23,7 +23,7 @@ STEPS = 4
 
 
 def options() -> argparse.Namespace:
-    """Return the options of the command line, which are named like the columns of the tables."""
+    """Return the command-line options, which have the names of the columns in the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", choices=models.FAMILIES)
     parser.add_argument("--batch", type=int, default=1, help="samples per card and pass")
@@ -51,7 +51,7 @@ def built(job: argparse.Namespace) -> nn.Module:
 
 
 def shared(model: nn.Module, parallel: str) -> nn.Module:
-    """Return the model with its gradients and weights shared by the cards."""
+    """Return the model wrapped in DDP or sharded with FSDP."""
     if parallel == "ddp":
         return nn.parallel.DistributedDataParallel(model)
     from torch.distributed.fsdp import fully_shard

@@ -43,7 +43,7 @@ class Selection:
         self._errors = cache(self._errors_without)
 
     def nested(self) -> tuple[dict[str, str], Errors]:
-        """For each family, choose a candidate without it; also return the errors of all rows."""
+        """Choose a candidate for each family without using it; also return all errors."""
         errors = np.zeros(len(self._batch.jobs))
         chosen = {}
         for family, rows in self._families.items():

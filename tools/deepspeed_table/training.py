@@ -20,7 +20,7 @@ BATCH, WIDTH, CLASSES = 8, 32, 10
 class Block(nn.Sequential):
     """A residual block.
 
-    It uses the tanh approximation of GELU, because the device uses it for exact GELU as well.
+    The block uses the tanh approximation of GELU, because the device also does for exact GELU.
     """
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ class Feature:
 
     @property
     def process(self) -> tuple[str, int]:
-        """The script that runs it and its cards; features with the same ones share a process."""
+        """The script and cards; features with the same script and cards share a process."""
         script = "served.py" if self.check in ("server", "terminal") else "row.py"
         return script, self.options.get("tensor_parallel_size", 1)
 

@@ -4,8 +4,8 @@
 continuations to ``expected.json``. vLLM's Gaudi plugin computes in bfloat16 only. Therefore,
 weights are bfloat16 numbers, and the prompts are selected from many random ones so that their
 continuations do not depend on rounding: transformers generates the same tokens in float32, in
-bfloat16 and with slightly different weights. Of these prompts, those are kept whose best token is
-farthest ahead of the second one.
+bfloat16 and with slightly different weights. Of these prompts, the script keeps those whose best
+token is farthest ahead of the second one.
 
 If the plugin computes something else than the model's definition (``plugin_rules.py``), the tokens
 are those of the plugin's rules, and ``by_definition`` contains the tokens of the definition.
@@ -142,8 +142,8 @@ def expected(
 ) -> list[dict[str, Any]]:
     """Return the three best prompts of equal length, with their greedy continuations.
 
-    If the plugin's rules change the tokens of some prompts, these are preferred. `definition` is a
-    model without the plugin's rules, if it differs from `model`.
+    If the plugin's rules change the tokens of some prompts, these prompts are preferred.
+    `definition` is a model without the plugin's rules, if it differs from `model`.
     """
     chance = torch.Generator().manual_seed(1)
     prompts = torch.randint(1, VOCABULARY, (max(30, 720 // length), length), generator=chance)

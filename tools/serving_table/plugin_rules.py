@@ -19,8 +19,8 @@ def masks(
     If all layers have a window, the plugin passes it only to the attention of prompts, as the
     number of earlier keys, so a query sees its own key, too. Decoding ignores the window.
 
-    If some layers have a window, decoding uses the last blocks of the KV cache. Their number is the
-    window divided by the block size.
+    If some layers have a window, decoding uses the last blocks of the KV cache. The number of these
+    blocks is the window divided by the block size.
     """
     window = getattr(config, "sliding_window", None)
     kinds = {*(getattr(config, "layer_types", None) or ())}
@@ -56,8 +56,8 @@ def requantized(
 ) -> tuple[list[torch.Tensor], torch.Tensor]:
     """Return float8 weights of layers that the plugin merges, and their common scale.
 
-    It divides the weights by two, so that they do not exceed 240, and quantizes them again with the
-    largest scale of the merged layers.
+    The plugin divides the weights by two, so that they do not exceed 240, and quantizes them again
+    with the largest scale of the merged layers.
     """
     halves = [(each.float() * 0.5).to(torch.float8_e4m3fn) for each in stored]
     doubled = [scale * 2.0 for scale in scales]

@@ -1,4 +1,4 @@
-"""Run features in one process: ``python row.py FOLDER FEATURES`` prints a JSON line for each.
+"""Run features in one process: ``python row.py FOLDER FEATURES`` prints a JSON line per feature.
 
 FOLDER contains a model of ``models.py``.
 """
@@ -53,7 +53,7 @@ def generated(llm: Any, rows: list[dict[str, Any]], **options: Any) -> list[list
 
 
 def compared(tokens: list[list[int]], expected: list[list[int]]) -> tuple[bool, str]:
-    """Return whether all tokens are equal, and how many are before the first other one."""
+    """Return whether all tokens are equal, and how many tokens precede the first difference."""
     same = total = 0
     for found, wanted in zip(tokens, expected, strict=True):
         pairs = zip(found, wanted, strict=True)

@@ -33,7 +33,7 @@ CARDS = "HPU_MAGIC_CARDS_DIR"  # identifies the processes of this row
 
 
 def run(feature: dict[str, Any], folder: Path) -> tuple[bool, str]:
-    """Serve the model twice; return whether all was as expected, and a sentence for the table."""
+    """Serve the model twice; return whether it worked as expected, and a sentence for the table."""
     start = _from_python if feature["check"] == "server" else _in_a_terminal
     options = dict(feature["options"])
     cards = options.pop("tensor_parallel_size", 1)

@@ -55,7 +55,7 @@ class Command:
 
     @property
     def summary(self) -> str:
-        """The first paragraph of its description."""
+        """The first paragraph of the magic's description."""
         return " ".join((self.parser.description or "").strip().partition("\n\n")[0].split())
 
 

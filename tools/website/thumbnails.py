@@ -17,7 +17,7 @@ _COLORS = re.compile(r"\x1b\[[\d;]*m")
 def thumbnail(notebook: Any, cell_id: str) -> tuple[str, bytes]:
     """Return the thumbnail of a notebook as a file suffix and file contents.
 
-    It is the output of a cell, or its source if the notebook has no outputs.
+    The thumbnail shows the output of a cell, or its source if the notebook has no outputs.
     """
     cell = next((cell for cell in notebook.cells if cell.get("id") == cell_id), None)
     if cell is None:
