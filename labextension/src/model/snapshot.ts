@@ -22,7 +22,7 @@ export interface Holder {
   readonly pid: number;
   readonly command: string;
   readonly user: string | null;
-  /** Seconds since its last cell ended: 0 while a cell is running, null if unknown. */
+  /** Seconds since the last cell ended: 0 while a cell is running, null if unknown. */
   readonly idle: Measurement;
   readonly kernel: HolderKernel | null;
   /** The fit that the process is running, if it reports one. */

@@ -12,8 +12,8 @@ export function setTranslator(translator: ITranslator): void {
 }
 
 /**
- * Texts in the user's language. JupyterLab's tools find them in the source code by these function
- * names. The values replace `%1`, `%2` and so on; in a plural, `%1` is the number.
+ * Texts in the user's language. JupyterLab's tools find the texts in the source code by these
+ * function names. The values replace `%1`, `%2` and so on; in a plural, `%1` is the number.
  */
 export const trans = {
   __: (message: string, ...values: (string | number)[]): string => bundle.__(message, ...values),

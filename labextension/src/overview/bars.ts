@@ -73,7 +73,7 @@ function sameHolder(bar: Bar, span: HolderSpan): boolean {
   return bar.spans.every(other => holderKey(other) === holderKey(span));
 }
 
-/** Number of colors. Additional holders reuse them but differ in number and name. */
+/** Number of colors. Additional holders reuse the colors, but differ in number and name. */
 const COLORS = 8;
 
 /** Return the color of a holder's number, for the stylesheet. */

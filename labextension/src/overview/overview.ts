@@ -199,7 +199,7 @@ export class Overview extends ZoomView {
     }
   }
 
-  /** Move to another row or to another time in this one, and return whether the key was handled. */
+  /** Move to another row or to another time in the same row, and return whether the key was handled. */
   private _moved(key: string, rows: readonly PastRow[], focused: number): boolean {
     const aim = { ArrowUp: focused - 1, ArrowDown: focused + 1, Home: 0, End: rows.length - 1 }[
       key
