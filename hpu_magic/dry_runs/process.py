@@ -25,12 +25,12 @@ _AFTER_INTERRUPT = 10.0  # seconds
 
 
 class Processes:
-    """Child processes that end with this process, also if an exception leaves a ``with`` block.
+    """Child processes that end with this process, even if an exception leaves a ``with`` block.
 
     Parameters
     ----------
     output
-        File for their standard output; None means that of this process.
+        File for their standard output; None means the output of this process.
     """
 
     def __init__(self, output: Any = None) -> None:

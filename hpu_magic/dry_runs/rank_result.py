@@ -83,7 +83,7 @@ def is_out_of_memory(record: dict[str, Any]) -> bool:
 def merged(records: dict[int, dict[str, Any]]) -> dict[str, Any]:
     """Return the record of the rank that failed first, or else of the one with the highest peak.
 
-    It contains the time of the slowest rank and the events of all ranks.
+    The record contains the time of the slowest rank and the events of all ranks.
     """
     failed = [rank for rank, each in records.items() if each["ended"]["how"] == "error"]
     chosen = failed[0] if failed else max(records, key=lambda rank: int(records[rank]["peak"]))

@@ -1,8 +1,8 @@
 """The ranks of a dry run, and the messages between them.
 
 Rank 0 is started first. Another rank is started when a running rank exchanges a message with it.
-Each rank is a process with a connection to this one; `hpu_magic.simulator.dry_run.messages` is its
-other end.
+Each rank is a process with a connection to this one; `hpu_magic.simulator.dry_run.messages` is the
+other end of the connection.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ Channel = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class _Wait:
-    """A wait of a rank for another one."""
+    """A rank's wait for another rank."""
 
     peer: int
     line: str
     does: str  # the verb for the action of the peer
     is_over: Callable[[], bool]
-    is_optional: bool = False  # whether the peer may end without doing it
+    is_optional: bool = False  # whether the peer may end without this action
 
     def described(self, rank: int) -> str:
         where = f" in {Path(self.line).name}" if self.line else ""
@@ -137,7 +137,7 @@ class Ranks:
             self._changed.notify_all()
         connection.close()
 
-    # Requests of ranks. Those without a result have no reply.
+    # Requests of ranks. Requests without a result have no reply.
 
     def _send(self, rank: int, channel: Channel, message: Any) -> None:
         self._count[channel] += 1

@@ -79,7 +79,7 @@ class DryRun(Report):
     graphs, graph_breaks : int
         Number of compiled graphs, and of graph breaks of `torch.compile`.
     unused_values : list of str
-        Supplied stand-ins whose lines read none.
+        Supplied stand-ins whose lines read no stand-in.
     imbalance : float
         Requested tokens of this rank's experts relative to the mean.
     is_unbalanced : bool
@@ -304,7 +304,7 @@ class DryRun(Report):
         return "".join(parts)
 
     def warnings(self) -> list[str]:
-        """Return what ended the script or kept it off the card, and stand-ins without effect."""
+        """Return why the script ended or did not use the card, and options that had no effect."""
         warnings = []
         if self.error is not None and not self.out_of_memory and not self.was_interrupted:
             warnings.append(self._error())

@@ -45,7 +45,7 @@ class DryRunInterrupt(KeyboardInterrupt):
     Attributes
     ----------
     result : DryRun
-        What the run did until then.
+        The result of the run until the interrupt.
     """
 
     def __init__(self, result: DryRun) -> None:
@@ -54,14 +54,14 @@ class DryRunInterrupt(KeyboardInterrupt):
 
 
 def dry_run(request: Request, *, output: Any = None) -> DryRun:
-    """Run a script or a cell without computing anything, and return what it did.
+    """Run a script or a cell without computing anything, and return the result.
 
     Parameters
     ----------
     request
         The script or cell, and the options.
     output
-        File for the standard output of the process; None means that of this process.
+        File for the standard output of the process; None means the output of this process.
 
     Raises
     ------

@@ -89,7 +89,7 @@ class StepTime:
     here : float
         Seconds of a step of the dry run on this machine.
     unpriced : dict
-        Number of runs of work that takes no time because it has no price.
+        Number of runs of work whose time is not estimated and therefore counts as 0.
     sent : dict
         Bytes that a card sends to other cards, by kind of collective.
     data : Data
@@ -247,7 +247,7 @@ class StepTime:
             notes.append(
                 f"The last batch of an epoch has only {self.data.loader['last']} samples, but the "
                 "time of an epoch counts it as a complete one. Lazy mode and compiled code need "
-                "other graphs for it; drop_last=True of the DataLoader avoids this."
+                "other graphs for this batch; drop_last=True of the DataLoader avoids this."
             )
         if self.unpriced:
             count = sum(self.unpriced.values())
