@@ -222,8 +222,8 @@ class DryRun(Report):
         notes = []
         if self.cards > 1:
             notes.append(
-                f"{self._who_ran()} all {self.cards} ranks. What only rank 0 does, such as "
-                "logging, is included. Collectives return tensors of the right sizes; integers "
+                f"{self._who_ran()} all {self.cards} ranks. Work that only rank 0 does, such "
+                "as logging, is included. Collectives return tensors of the right sizes; integers "
                 "have the values of "
                 + ("rank 0." if len(self.ranks) == 1 else "the rank that runs.")
             )
@@ -253,7 +253,7 @@ class DryRun(Report):
             )
         if self.fallbacks and self.time is not None:
             notes.append(
-                "The time contains the copies of CPU fallbacks, but not what the CPU computes."
+                "The time includes the copies of CPU fallbacks, but not their work on the CPU."
             )
         if self.routes:
             card = f", but those of rank 0 {self.imbalance:g} times as often as the mean"
