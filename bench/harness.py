@@ -118,7 +118,7 @@ def serve(run: Callable[[], object], clock: Callable[[], float] = perf_counter) 
     """Run a function once, then once per line of standard input, and print the time of each run."""
     answers, sys.stdout = sys.stdout, sys.stderr  # the function may print
     run()
-    gc.freeze()  # speeds up garbage collection by excluding existing objects
+    gc.freeze()  # speed up garbage collection by excluding existing objects
     print(0.0, file=answers, flush=True)
     for _ in sys.stdin:
         print(seconds(run, clock), file=answers, flush=True)

@@ -1,7 +1,7 @@
 """Create and keep an environment for a library that the project's environment does not contain.
 
 ``python tools/environments.py NAME [--keep FOLDER]`` prints its interpreter. The environment is in
-FOLDER, by default below the user's cache. It is created again only if the versions in
+FOLDER, by default below the user's cache. The environment is created again only if the versions in
 ``tools/environments/NAME.txt`` or the project's environment have changed. All other packages,
 including torch and Jupyter, come from the interpreter that runs this script. Only the environment
 with vLLM, which requires its own torch, contains all packages.

@@ -1,8 +1,8 @@
 """Record the panel of a fit in JupyterLab for the first page of the documentation.
 
 ``python tools/record_panel.py`` runs the quickstart's fit in JupyterLab and headless Chromium, in
-the light and the dark theme. It writes the animation ``docs/images/fit-THEME.webp`` and its last
-frame ``docs/images/fit-THEME.png``. It has the same requirements as ``tests/browser``.
+the light and the dark theme. The script writes the animation ``docs/images/fit-THEME.webp`` and its
+last frame ``docs/images/fit-THEME.png``. The script has the same requirements as ``tests/browser``.
 """
 
 from __future__ import annotations

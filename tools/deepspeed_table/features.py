@@ -33,12 +33,12 @@ class Limit:
 
 @dataclass(frozen=True)
 class Feature:
-    """One row: phases that run one after another in the same folder.
+    """A row of the table: phases that run one after another in the same folder.
 
-    The numbers of all ranks and phases are compared with those of ``reference``, by default the row
-    itself, on the accelerator ``compared``. With ``alone``, nothing is compared, and only the
-    checks of the functions themselves count. ``against`` describes what is compared instead of
-    losses.
+    The numbers of all ranks and phases are compared with those of ``reference`` on the accelerator
+    ``compared``; the default reference is the row itself. With ``alone``, nothing is compared, and
+    only the checks of the functions themselves count. ``against`` describes what is compared
+    instead of losses.
     """
 
     name: str

@@ -64,7 +64,7 @@ def trainer(folder: Path, settings: dict[str, Any]) -> list[float]:
 
 def gaudi_trainer(folder: Path, settings: dict[str, Any]) -> list[float]:
     """Train with optimum-habana's ``GaudiTrainer`` and ``--deepspeed ds_config.json``."""
-    sys.path.append(str(TORCHVISION))  # for optimum-habana; Lightning must not find it
+    sys.path.append(str(TORCHVISION))  # only optimum-habana may find torchvision, not Lightning
     from optimum.habana import GaudiConfig, GaudiTrainer, GaudiTrainingArguments
 
     line = ["--use_habana", True, "--use_lazy_mode", False, "--disable_tqdm", True]

@@ -47,7 +47,7 @@ class Blocks(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return logits of shape (batch, classes)."""
-        x = x.requires_grad_()  # otherwise, the first checkpointed block has no gradients
+        x = x.requires_grad_()  # without this, the first checkpointed block has no gradients
         for block in self.blocks:
             # With checkpoint_in_cpu, DeepSpeed frees x, so the block contains all of its uses.
             x = deepspeed.checkpointing.checkpoint(block, x) if self.checkpointed else block(x)
@@ -166,7 +166,7 @@ def compiled(folder: Path, settings: dict[str, Any]) -> list[float]:
 
 
 def distributed_data_parallel(folder: Path, settings: dict[str, Any]) -> list[float]:
-    """Train with DDP and PyTorch's AdamW instead of an engine."""
+    """Train with DDP and PyTorch's AdamW instead of a DeepSpeed engine."""
     import torch.distributed as dist
     from deepspeed.accelerator import get_accelerator
 

@@ -7,7 +7,7 @@ continuations do not depend on rounding: transformers generates the same tokens 
 bfloat16 and with slightly different weights. Of these prompts, the script keeps those whose best
 token is farthest ahead of the second one.
 
-If the plugin computes something else than the model's definition (``plugin_rules.py``), the tokens
+If the plugin computes something other than the model's definition (``plugin_rules.py``), the tokens
 are those of the plugin's rules, and ``by_definition`` contains the tokens of the definition.
 """
 

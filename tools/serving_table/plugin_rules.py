@@ -1,6 +1,6 @@
-"""What vLLM's Gaudi plugin computes differently from a model's definition.
+"""Compute in the same way as vLLM's Gaudi plugin where it differs from a model's definition.
 
-The rows of the table prove these rules: vLLM's tokens equal those of transformers with them.
+The table verifies these rules: with them, transformers generates the same tokens as vLLM.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ def _holders() -> list[int]:
 
 
 def _left() -> list[str]:
-    """Return sentences about processes that are left, and about cards that are held."""
+    """Return sentences about processes that still run, and about cards that are held."""
     _wait_until(lambda: not _processes(), 10)
     table = [sys.executable, "-m", "hpu_magic.command_line", "hl-smi"]
     shown = subprocess.run(table, capture_output=True, text=True, check=True).stdout

@@ -1,6 +1,6 @@
 """The vendor's public Python names and operators, and how well the simulator supports each.
 
-The tables are ``names.tsv`` and ``operators.tsv``. Tests and the site read them.
+Tests and the site read the tables ``names.tsv`` and ``operators.tsv``.
 """
 
 from __future__ import annotations

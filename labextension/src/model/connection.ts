@@ -37,7 +37,7 @@ export function failureOf(error: unknown): Exclude<Failure, 'blocked'> {
 const LONGEST_SILENCE = 15_000;
 
 /**
- * The stream of samples. It opens and closes on demand, reports the cause of a failure, and
+ * The stream of samples, which opens and closes on demand, reports the cause of a failure, and
  * reconnects automatically, waiting longer after each failure.
  */
 export class StreamConnection implements IDisposable {

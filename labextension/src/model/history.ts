@@ -41,9 +41,9 @@ const NOTHING = new Float64Array(0);
 /**
  * The last few minutes of all cards, in memory that is allocated only once.
  *
- * It keeps at most one sample per `interval`, even if the server samples faster for other clients.
- * If samples are missing for more than three intervals, a row of NaN marks the gap, so that lines
- * in charts are interrupted.
+ * The history keeps at most one sample per `interval`, even if the server samples faster for other
+ * clients. If samples are missing for more than three intervals, a row of NaN marks the gap, so
+ * that lines in charts are interrupted.
  */
 export class History {
   /** `length` and `interval` are in seconds. */

@@ -63,8 +63,8 @@ const PARTS = [1e-4, 1e-3, 1e-2, 1e-1];
 
 /**
  * Return the amount of memory at the upper edge of a small chart: all of a card's memory, a tenth
- * of it, a hundredth of it, and so on. It has a minimum, so that a few bytes do not look like a
- * full card.
+ * of it, a hundredth of it, and so on. A minimum ensures that a few bytes do not look
+ * like a full card.
  */
 export function upperEdge(highest: number, total: number | null): number {
   if (!total) {

@@ -13,8 +13,8 @@ const INTERVAL = 2000;
 /**
  * The device of the focused notebook, polled while a view shows it.
  *
- * It is not polled while the page is hidden, if the kernel does not reply, or while another kind
- * of document has the focus.
+ * The device is not polled while the page is hidden, if the kernel does not reply, or while another
+ * kind of document has the focus.
  */
 export class FocusedDevice implements IDisposable {
   constructor(

@@ -2,7 +2,7 @@ import type { TimeRange } from '../view/zoomKeys';
 import { holderKey } from '../model/snapshot';
 import type { HolderSpan } from '../model/snapshot';
 
-/** A bar in the strip below a curve, in pixels. It represents one holder or several short ones. */
+/** A bar in the strip below a curve, for one holder or several short ones; in pixels. */
 export interface Bar {
   readonly left: number;
   readonly width: number;

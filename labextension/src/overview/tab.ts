@@ -14,8 +14,8 @@ const names = (): Record<Length, string> => ({
 });
 
 /**
- * Create a tab with the overview and its buttons. It shows the last `length` seconds if that is
- * one of `LENGTHS`, and calls `open` to open a card's tab.
+ * Create a tab with the overview and its buttons. The tab shows the last `length` seconds if that
+ * is one of `LENGTHS`, and calls `open` to open a card's tab.
  */
 export function overviewTab(
   machine: Machine,

@@ -73,8 +73,8 @@ function trace(time: Float64Array, values: Float64Array, scale: Scale): [Path2D,
 }
 
 /**
- * A line that shows one measurement over the last few minutes. It is only decorative, because the
- * values are also shown as text next to it.
+ * A decorative line of one measurement over the last few minutes; the values are also shown as text
+ * next to the line.
  */
 export class Sparkline {
   constructor() {

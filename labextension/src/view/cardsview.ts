@@ -6,8 +6,8 @@ import type { Machine } from '../model/machine';
 import { frames } from './frame';
 
 /**
- * A widget that shows the machine's cards. It requests samples while it is visible, and is drawn
- * at most once per frame.
+ * A widget that shows the machine's cards, requests samples while it is visible, and is drawn at
+ * most once per frame.
  */
 export abstract class CardsView extends Widget {
   constructor(protected readonly machine: Machine) {
