@@ -64,8 +64,7 @@ def set_card_time(host: str) -> None:
     """Start the simulated card's clock with an ideal or measured host, or stop it.
 
     ``host`` is ``"ideal"``, ``"measured"`` or ``"off"``, and also applies to child processes that
-    are started later. A real card has no such clock, so this only warns that the setting has no
-    effect.
+    are started later. On a real card, this function only warns that the setting has no effect.
     """
     if not is_simulated():
         if host != "off":
@@ -106,7 +105,7 @@ def version() -> str:
 
 def installed_version(distribution: str) -> str:
     """Return the version of an installed distribution, or ``of unknown version``."""
-    from importlib import metadata  # slow to import, and the extension must load fast
+    from importlib import metadata  # a slow import, but the extension must load fast
 
     try:
         return metadata.version(distribution)

@@ -15,10 +15,10 @@ class Holder:
     """A process that holds a card.
 
     `command` is the name of its notebook, or its program and script, such as ``python train.py``.
-    It has no arguments unless `monitor.processes.with_arguments` has added them.
+    The command has no arguments unless `monitor.processes.with_arguments` has added them.
     """
 
-    pid: int  # 0 if it is in another PID namespace, for example that of a container
+    pid: int  # 0 if the process is in another PID namespace, for example in a container
     command: str
     user: str | None  # the owner's login name, if it has been read
     idle: float | None = None  # seconds since the last cell ended, or None without a session

@@ -37,7 +37,7 @@ class Suggestion:
     needed: bool = False
     """Whether the step fits on a card only with this change or another one marked as needed."""
     command: str = ""  #: a notebook command that applies the change, or ""
-    by_hand: str = ""  #: why there is no such command
+    by_hand: str = ""  #: why no command can apply the change
 
     @property
     def gain_text(self) -> str:

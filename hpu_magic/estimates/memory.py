@@ -43,8 +43,8 @@ class Memory:
 def curve(program: Program, *, recorded: bool, sizes: Sequence[int] | None = None) -> list[int]:
     """Return the number of bytes in use while each operation runs.
 
-    If ``recorded`` is true, operations are first recorded and run later, as in lazy mode. In this
-    case, a storage is freed after its last use, even if Python released it earlier, and int64
+    If ``recorded`` is true, operations are first recorded and run later, as in lazy mode. In lazy
+    mode, a storage is freed after its last use, even if Python released it earlier, and int64
     values take up half the space. ``sizes`` contains the size in bytes of each storage on one card;
     by default, the sizes in the program are used.
     """

@@ -51,8 +51,8 @@ def sizes_on_one_card(program: Program, layout: Layout) -> list[int]:
     """Return the size in bytes of each storage on the card that uses the most memory.
 
     Tensor and pipeline parallelism shard weights, gradients and optimizer state across cards. ZeRO
-    also shards them across cards that process different data. In a pipeline, the first stage uses
-    the most memory, because it keeps the activations of one batch per stage.
+    also shards these tensors across cards that process different data. In a pipeline, the first
+    stage uses the most memory, because it keeps the activations of one batch per stage.
     """
     divided = _divided(program, layout.tensor)
     sizes = []

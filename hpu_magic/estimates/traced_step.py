@@ -25,7 +25,7 @@ class TracedStep:
 
     The step is traced again only if it computes different tensors: for another batch size, for
     accumulated gradients, for the optimizer of a DeepSpeed configuration, and for fp32, bf16 and
-    bf16-mixed. Each of these traces is kept. ``mode`` is the default mode of the estimates.
+    bf16-mixed. Every trace is kept. ``mode`` is the default mode of the estimates.
     """
 
     def __init__(

@@ -35,9 +35,9 @@ _FIRST_SECONDS, _FIRST_DRAW_SECONDS = 2.0, 0.2
 class FitSession:
     """A monitored fit; ``tick`` runs in the sampler's thread, everything else in the fit's thread.
 
-    If several processes train together, only the first one shows its progress. It prints lines of
-    text, because the Stop button of a panel would only stop one process. `interval` is in seconds,
-    and `panel` is one of `notebook.PANELS`.
+    If several processes train together, only the first one shows its progress. This process prints
+    lines of text, because the Stop button of a panel would only stop one process. `interval` is in
+    seconds, and `panel` is one of `notebook.PANELS`.
     """
 
     def __init__(self, source: FitSource, interval: float = INTERVAL, panel: str = "auto") -> None:

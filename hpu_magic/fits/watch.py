@@ -146,8 +146,8 @@ def watch(
         ``with hpu_magic.watch(...) as watched``, each ``for batch in watched`` is an epoch in the
         same panel, and this is the planned number of epochs.
     loss : callable, optional
-        Function that is called without arguments whenever a report is due after a batch. It returns
-        the loss, or a dict of values by name.
+        Function that returns the loss, or a dict of values by name. It is called without arguments
+        whenever a report is due after a batch.
     total : int, optional
         Number of batches, for loaders without a length.
     name : str

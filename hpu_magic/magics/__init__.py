@@ -56,7 +56,8 @@ def load(shell: InteractiveShell) -> None:
     from hpu_magic.runtime.device import device
     from hpu_magic.runtime.start import first_import, restart
 
-    # If this is not set before torch is imported, PyTorch's profiler prints a line for each stage.
+    # If this variable is not set before torch is imported, PyTorch's profiler prints a line for
+    # each stage.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     restart.attach(connection_file(shell))
     # Set the variables now, because the vendor's library reads them when it is loaded.

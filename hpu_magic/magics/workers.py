@@ -28,7 +28,7 @@ class WorkersMagics(CommandMagics):
         The workers keep their variables between cells. The workers have torchrun's environment
         variables (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT), so that
         init_process_group("hccl") and Trainer(accelerator="hpu", devices=N) work as in a script.
-        Their output is grouped by rank, and an interrupt is sent to all workers. Examples::
+        The workers' output is grouped by rank, and an interrupt is sent to all workers. Examples::
 
             %%hpu_workers --cards 4
             trainer = Trainer(accelerator="hpu", devices=4, max_epochs=3)

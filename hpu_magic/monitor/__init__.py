@@ -27,8 +27,8 @@ def snapshot() -> Snapshot:
 
     Real cards are read through HLML, or through ``hl-smi`` if the HLML library or its binding is
     missing. If there are no real cards, the result contains the simulated cards, unless the
-    vendor's package is installed. In that case, the simulator is not used, and `reason` explains
-    why the snapshot is empty.
+    vendor's package is installed. With the vendor's package, the simulator is not used, and
+    `reason` explains why the snapshot is empty.
     """
     real = _real()
     if real.cards or not is_simulated():

@@ -18,7 +18,7 @@ from hpu_magic.server.reader_process import ReaderProcess
 from hpu_magic.server.sampler import CardSampler
 
 _FIRST_SAMPLE = 5.0  # seconds after the server has started
-_SCRAPE_LINGER = 90.0  # seconds; Prometheus usually scrapes at least once per minute
+_SCRAPE_LINGER = 90.0  # in seconds; Prometheus usually scrapes at least once per minute
 
 
 class HpuMagicServer(ExtensionApp):

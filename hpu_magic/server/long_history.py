@@ -50,7 +50,7 @@ class LongHistory:
             self._latest = time
 
     def message(self, since: float, now: float) -> dict[str, Any]:
-        """Return samples after `since` as columns, and spans that had not ended by then.
+        """Return samples after `since` as columns, and spans that had not ended at that time.
 
         Clients recognize a restarted server by ``begun``, which is the time of the first sample.
         """

@@ -21,8 +21,8 @@ _NEW_SHAPE = re.compile(r"Configuration: (\(.+\)) was not warmed-up!")
 class Preparation:
     """The warm-up of a server, and the input shapes that it did not cover.
 
-    ``warmup`` is the duration in seconds of the longest warm-up of any card. It is None until the
-    warm-up ends, and if ``skipped`` is true. ``new_shapes`` is the number of input shapes that
+    ``warmup`` is the duration in seconds of the longest warm-up of any card, or None until the
+    warm-up ends and if ``skipped`` is true. ``new_shapes`` is the number of input shapes that
     occurred in requests but not in the warm-up.
     """
 

@@ -53,7 +53,7 @@ class _Process:
         published = [fit for fit in self.fits if fit.state is not None]
         if not published:
             return None
-        # Only workers of another process have a name, and pages cannot reach workers.
+        # Only a worker of another process has a name, and pages cannot stop the fits of workers.
         reachable = self.session is not None and self.session.stoppable and self.name is None
         state = published[-1].state
         return state and replace(state, stoppable=published[-1].stop is not None and reachable)

@@ -26,9 +26,9 @@ class Companion:
     """Runs a function in a separate process, and passes it one end of a pipe.
 
     The process is not in the terminal's foreground process group, so Ctrl-C does not interrupt it.
-    It ends when this process ends, for whatever reason. `function` has the form ``module:name``,
-    `environment` contains all environment variables of the process, and `path` is its module search
-    path.
+    The child process ends when this process ends, for whatever reason. `function` has the form
+    ``module:name``, `environment` contains all environment variables of the process, and `path` is
+    its module search path.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Fitted constants of the cost model, which no data sheet specifies.
 
-`tools/estimates.py fit` fits them to the published measurements of all generations and model
-families at once. The page docs/estimates.md lists the residual of each measurement.
+`tools/estimates.py fit` fits the constants to the published measurements of all generations and
+model families at once. The page docs/estimates.md lists the residual of each measurement.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ from hpu_magic.estimates.tracing.program import Program, Role
 SECONDS_PER_OPERATOR = 0.3e-3
 """Time to compile one operator.
 
-The log of a Gaudi2 server reports 28 s for 72 graphs of a model with 8 billion parameters. One
-pass of such a model runs 1,300 operators.
+The log of a Gaudi2 server reports 28 s for 72 graphs of a model with 8 billion parameters, one pass
+of which runs 1,300 operators.
 """
 
 _EXCHANGES = ("ddp", "zero", "zero", "zero3")

@@ -89,7 +89,7 @@ def _bmm(operation: Operation) -> tuple[Product, ...]:
 
 
 def _is_repeated(matrices: Operand) -> bool:
-    """Return whether all matrices are the same one, which was expanded."""
+    """Return whether all matrices are views of a single matrix, which was expanded."""
     batch = matrices.shape[0]
     return batch * matrices.bytes <= card_bytes(matrices.dtype, matrices.elements)
 

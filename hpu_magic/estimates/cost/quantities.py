@@ -188,8 +188,8 @@ class _Reader:
     def _kernels(self, operation: Operation, work: Work, begun: int, casts: bool) -> int:
         """Return the number of kernels that start and do not multiply prefetched weights.
 
-        The vector processors calculate the softmax between the matmuls of attention. They also cast
-        to FP8, as part of the kernel that calculated the values, unless this was a matmul.
+        The vector processors calculate the softmax between the matmuls of attention. Casts to FP8
+        are part of the kernel that calculated the values, unless that kernel is a matmul.
         """
         storages = [operand.storage for operand in operation.writes]
         if work.kind is Kind.ATTENTION:

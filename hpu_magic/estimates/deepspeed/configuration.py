@@ -257,7 +257,7 @@ def loaded(source: object) -> Mapping[str, Any]:
 def _accumulate(found: Mapping[str, Any], cards: int, accumulate: int) -> int:
     """Return the number of batches per optimizer step.
 
-    As in DeepSpeed, it depends on the size of the entire batch and on that of one card's batch.
+    As in DeepSpeed, the number depends on the sizes of the entire batch and of one card's batch.
     """
     train, micro, steps = (
         value(found, name, integer(1))

@@ -46,7 +46,7 @@ class Timeline:
 
 @dataclass(frozen=True)
 class _Point:
-    """An operation or the gap before it, and the memory that has been allocated by then."""
+    """An operation or the gap before it, and the memory that is allocated at that time."""
 
     operation: int
     in_gap: bool

@@ -16,9 +16,9 @@ from hpu_magic.estimates.tracing.program import Program, Role
 def sliced(program: Program) -> set[int]:
     """Return the storages of which a graph stores only one sequence at a time.
 
-    These are results with one part per sequence that are created and last used within one layer, or
-    outside of the layers. Results that a layer passes on, such as hidden states, are stored
-    completely.
+    These storages contain results with one part per sequence that are created and last used within
+    one layer, or outside of the layers. Results that a layer passes on, such as hidden states, are
+    stored completely.
     """
     places = _places(program)
     found = set()

@@ -5,8 +5,9 @@ token is masked or whether positions are consecutive. Such values are computed o
 addition to the fake tensors. A single random number, which may decide whether a model skips a
 layer, is assumed to be the mean of its distribution.
 
-The simulator's engine also tracks such values in dry runs. Its code is separate, because traces
-must also work with a real card, without the engine, and the simulator does not import estimates.
+The simulator's engine also tracks such values in dry runs. The engine's code is separate, because
+traces must also work with a real card, without the engine, and the simulator does not import
+estimates.
 """
 
 from __future__ import annotations

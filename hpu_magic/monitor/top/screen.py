@@ -136,7 +136,7 @@ class Screen:
         self.wake()
 
     def _on_stop(self, number: int, frame: FrameType | None) -> None:
-        """Restore the terminal for as long as the program is suspended."""
+        """Restore the terminal while the program is suspended."""
         self._restore()
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTSTP)
