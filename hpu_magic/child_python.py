@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 _ROOT = Path(__file__).parents[1]
-# On the path, this package comes after the standard library and before other copies of itself.
+# On the path, this package comes after the standard library and before other copies of it.
 # Until the path is set, the program may only import modules that Python imports at startup.
 _PROGRAM = """\
 import sys

@@ -26,7 +26,7 @@ class Companion:
     """Runs a function in a separate process, and passes it one end of a pipe.
 
     The process is not in the terminal's foreground process group, so Ctrl-C does not interrupt it.
-    The child process ends when this process ends, for whatever reason. `function` has the form
+    The child process ends when this process ends, for any reason. `function` has the form
     ``module:name``, `environment` contains all environment variables of the process, and `path` is
     its module search path.
     """

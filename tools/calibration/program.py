@@ -23,7 +23,7 @@ STEPS = 4
 
 
 def options() -> argparse.Namespace:
-    """Return the command-line options, which have the names of the columns in the tables."""
+    """Return the command-line options, which are named like the tables' columns."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", choices=models.FAMILIES)
     parser.add_argument("--batch", type=int, default=1, help="samples per card and pass")
