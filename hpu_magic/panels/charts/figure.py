@@ -12,7 +12,7 @@ from bokeh.plotting import figure
 from hpu_magic.panels import palette
 
 # Titles, axes and legends use the color of the page's theme. If the page has no theme, or if Bokeh
-# does not support these variables, they use the color set in the models.
+# does not support these variables, the color set in the models is used.
 THEMED = "".join(
     f"--bk-{part}text-color: var(--jp-ui-font-color1, {palette.TEXT});"
     for part in ("", "major-label-", "label-")

@@ -23,8 +23,8 @@ _FALLBACK = (
     "the operation runs on the CPU, but a graph can contain only device operations: move the line "
     "out of the capture, or use an operator that the device supports."
 )
-# transformers reads masks on the host so that it can omit those without padding; its eager
-# attention never omits a mask.
+# transformers reads masks on the host so that it can omit masks without padding; its
+# eager attention never omits a mask.
 _MASK = (
     "transformers reads the attention mask on the host: call "
     "model.set_attn_implementation('eager') and pass attention_mask to the model, or pass a "

@@ -89,7 +89,7 @@ class ReplayCounter:
 
         @functools.wraps(method)
         def counted(*args: Any, **kwargs: Any) -> Any:
-            state = thread.state  # looked up once, because thread-local access is slow
+            state = thread.state  # the state is looked up once, because thread-local access is slow
             if state.replaying:  # called by another replay method
                 return method(*args, **kwargs)
             state.replaying = True

@@ -260,7 +260,7 @@ class _HeldCache:
     """A static cache, and the tensors in it that graphs read and write."""
 
     def __init__(self, cache: Any) -> None:
-        self.cache = cache  # kept alive, because its id identifies this object
+        self.cache = cache  # the cache is kept alive, because its id is used as a key
         self._is_of_two = _is_of_two(cache)
         self._tensors = [
             (layer, name, getattr(layer, name))

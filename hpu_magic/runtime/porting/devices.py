@@ -37,13 +37,13 @@ from hpu_magic.runtime.porting.names import Names
 
 # How a string is used.
 TAKEN = "taken"  # the string is passed as a device
-INDEXED = "indexed"  # it is compared with a tensor's device, which includes an index
-NAMED = "named"  # it is assigned to a device name, or chosen from several devices
-COMPARED = "compared"  # it is compared with another value
-TEXT = "text"  # it is part of another string, or a key
-OPAQUE = "opaque"  # it is passed to a function that the cell does not define
-SAVED = "saved"  # it is a device in a saved file
-_TYPE = "type"  # it is compared with the type of a device
+INDEXED = "indexed"  # the string is compared with a tensor's device, which includes an index
+NAMED = "named"  # the string is assigned to a device name, or chosen from several devices
+COMPARED = "compared"  # the string is compared with another value
+TEXT = "text"  # the string is part of another string, or a key
+OPAQUE = "opaque"  # the string is passed to a function that the cell does not define
+SAVED = "saved"  # the string is a device in a saved file
+_TYPE = "type"  # the string is compared with the type of a device
 _OBSERVED = {COMPARED, TEXT, OPAQUE}
 
 _EXACT_SEARCHES = ("count", "index", "remove")

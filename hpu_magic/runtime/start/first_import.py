@@ -23,7 +23,7 @@ _IMPORT = re.compile(rf"^\s*(?:import|from)\s+(?:{_LOADERS})\b.*$", re.MULTILINE
 class Origin(NamedTuple):
     """The line that loaded torch."""
 
-    place: str  # such as ``In [3], line 2`` or ``train.py, line 2``
+    place: str  # where the line is, such as ``In [3], line 2`` or ``train.py, line 2``
     text: str  # the stripped source line; empty if it is not available
     through: str | None = None
     """The package that the line imported, which in turn imported torch; None if it was torch."""

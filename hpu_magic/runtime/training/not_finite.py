@@ -15,7 +15,7 @@ class NotFinite:
 
     curve: str  # name of the metric; ``loss`` for the loss that a training step returned
     value: str  # ``NaN``, ``inf`` or ``-inf``
-    step: int  # the first optimizer step at which this was observed
+    step: int  # the first optimizer step at which the value was observed
     place: str  # the epoch and batch of the step
     finite_at: int | None
     """The last step at which a finite value was observed, if steps in between were not observed;

@@ -70,8 +70,8 @@ class QuantizeReport(Table):
         if self.errors:
             notes.append(
                 "Errors compare the output of a layer with the output before quantization, with "
-                "all layers quantized. A layer's own error is computed with its input from before "
-                "quantization."
+                "all layers quantized. A layer's own error is computed with the input that it had "
+                "before quantization."
             )
         else:
             notes.append("Pass a sample of the model's inputs to see the error of each layer.")
