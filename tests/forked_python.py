@@ -1,22 +1,27 @@
 """Scripts in forks of a process that has imported torch, because the import takes seconds.
 
 The device is loaded after the fork by torch's entry point for backends, so that each script has its
-own environment. When a script ends, it joins its threads and runs its exit handlers, like a fork of
+own environment. At its end, a script joins its threads and runs its exit handlers, like a fork of
 `multiprocessing`, but does not tear down modules.
 """
 
 import json
+import os
+import select
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from contextlib import suppress
+from typing import Any, BinaryIO
 
 LONGEST = 120
 """Time limit of a script in seconds."""
 
 _LOOP = """
-import atexit, gc, json, os, signal, sys, time
+import atexit, contextlib, fcntl, gc, json, os, runpy, select, socket, sys
 
 finished = False
 
@@ -33,82 +38,181 @@ import torch
 import torch._dynamo  # imported by optimizers, compilation and some shapes in lazy mode
 
 gc.freeze()  # a collection would write to every page that a fork shares
-for line in sys.stdin:
-    request = json.loads(line)
-    child = os.fork()
-    if child == 0:
-        break
-    if not request["longest"]:
-        print(child, flush=True)
-        continue
-    end = time.monotonic() + request["longest"]
-    while (ended := os.waitpid(child, os.WNOHANG))[0] == 0:
-        if time.monotonic() > end:
-            os.kill(child, signal.SIGKILL)
-        time.sleep(0.005)
-    print(os.waitstatus_to_exitcode(ended[1]), flush=True)
-else:
-    sys.exit()
+requests = socket.socket(fileno=int(sys.argv[1]))
+running = {}
 
-os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-for descriptor in (1, 2):
-    os.dup2(os.open(request["outputs"][descriptor - 1], os.O_WRONLY), descriptor)
+def send(reply, number):
+    with contextlib.suppress(BrokenPipeError):  # nobody waits for the fork
+        os.write(reply, number.to_bytes(8, "little", signed=True))
+
+def close(files):
+    for file in files:
+        os.close(file)
+
+def next_fork():
+    "Fork for each request, and return the request and its files in the fork."
+    while True:
+        for ready in select.select([requests, *running], [], [])[0]:
+            if ready is not requests:
+                child, reply = running.pop(ready)
+                send(reply, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+                close([ready, reply])
+                continue
+            request, files, _, _ = socket.recv_fds(requests, 1 << 20, 16)
+            if not request:
+                sys.exit()
+            child = os.fork()
+            if child == 0:
+                return json.loads(request), files
+            reply, *others = files
+            send(reply, child)
+            close(others)
+            running[os.pidfd_open(child)] = child, reply
+
+request, files = next_fork()
+requests.close()
+for each, (_, reply) in running.items():
+    close([each, reply])
+copies = [fcntl.fcntl(each, fcntl.F_DUPFD, 512) for each in files[1:]]
+close(files)
+for copy, number in zip(copies, request["numbers"], strict=True):
+    os.dup2(copy, number)
+close(copies)
+if request["session"]:
+    os.setsid()
+os.chdir(request["folder"])
 os.environ.clear()
 os.environ.update(request["environment"])
-sys.argv = ["-c"]
-if torch._is_device_backend_autoload_enabled():
-    torch._import_device_backends()
-exec(compile(request["code"], "<string>", "exec"), {"__name__": "__main__"})
+sys.stdout.reconfigure(write_through="PYTHONUNBUFFERED" in os.environ)
+sys.argv = request["arguments"]
+if sys.argv[0] == "-m":
+    sys.path[0] = os.getcwd()
+    del sys.argv[0]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+else:
+    if torch._is_device_backend_autoload_enabled():
+        torch._import_device_backends()
+    if sys.argv[0] == "-c":
+        exec(compile(sys.argv.pop(1), "<string>", "exec"), {"__name__": "__main__"})
+    else:
+        sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))
+        runpy.run_path(sys.argv[0], run_name="__main__")
 finished = True
 """
+
+
+class Fork:
+    """A forked process, with the same methods as `subprocess.Popen`."""
+
+    def __init__(self, replies: int) -> None:
+        self._replies = replies
+        self._lock = threading.Lock()
+        self.pid = self._read()
+        self._status: int | None = None
+
+    def _read(self) -> int:
+        reply = os.read(self._replies, 8)
+        assert reply, "the process that forks has ended"
+        return int.from_bytes(reply, "little", signed=True)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return the exit status; raise `subprocess.TimeoutExpired` if the process still runs."""
+        if self._status is None and not select.select([self._replies], [], [], timeout)[0]:
+            raise subprocess.TimeoutExpired("fork", timeout or 0.0)
+        with self._lock:
+            if self._status is None:
+                self._status = self._read()
+        return self._status
+
+    def poll(self) -> int | None:
+        """Return the exit status, or None if the process still runs."""
+        with suppress(subprocess.TimeoutExpired):
+            return self.wait(0)
+        return None
+
+    def kill(self) -> None:
+        """Kill the process."""
+        if self.poll() is None:
+            os.kill(self.pid, 9)
+
+    def __del__(self) -> None:
+        os.close(self._replies)
 
 
 class ForkedPython:
     """Runs each script in a fork."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _LOOP], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            number = theirs.fileno()
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _LOOP, str(number)],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[number],
+            )
 
     def __call__(self, code: str, environment: Mapping[str, str]) -> str:
         """Return the standard output of the code, which must exit with status 0."""
-        with tempfile.TemporaryDirectory() as folder:
-            outputs = [Path(folder, name) for name in ("out", "err")]
-            status = self._request(code, environment, outputs, LONGEST)
-            out, err = (output.read_text() for output in outputs)
-        assert status == "0", f"ended with {status or 'its parent'}: {err}"
-        return out
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            fork = self.start(code, environment, out, err)
+            try:
+                status: int | str = fork.wait(LONGEST)
+            except subprocess.TimeoutExpired:
+                fork.kill()
+                status = fork.wait()
+            texts = []
+            for file in (out, err):
+                file.seek(0)
+                texts.append(file.read().decode())
+        assert status == 0, f"ended with {status}: {texts[1]}"
+        return texts[0]
 
-    def start(self, code: str, environment: Mapping[str, str], output: Path) -> None:
-        """Start the code in the background; it prints to the file `output`."""
-        self._request(code, environment, [output, output], None)
+    def start(
+        self, code: str, environment: Mapping[str, str], out: BinaryIO, err: BinaryIO
+    ) -> Fork:
+        """Start the code in the background."""
+        return self.popen(["", "-c", code], env=environment, stdout=out, stderr=err)
 
-    def _request(
+    def popen(
         self,
-        code: str,
-        environment: Mapping[str, str],
-        outputs: Sequence[Path],
-        longest: float | None,
-    ) -> str:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        for output in outputs:
-            output.touch()
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        stdin: int = subprocess.DEVNULL,
+        stdout: Any = None,
+        stderr: Any = None,
+        pass_fds: Sequence[int] = (),
+        start_new_session: bool = False,
+    ) -> Fork:
+        """Start a Python command like `subprocess.Popen`, but in a fork without standard input."""
+        assert stdin == subprocess.DEVNULL
         request = {
-            "code": code,
-            "environment": dict(environment),
-            "outputs": [str(output) for output in outputs],
-            "longest": longest,
+            "arguments": list(command[1:]),
+            "environment": dict(env),
+            "folder": os.getcwd(),
+            "numbers": [1, 2, *pass_fds],
+            "session": start_new_session,
         }
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-        return self._process.stdout.readline().strip()
+        with open(os.devnull, "wb") as null:
+            outputs = [
+                null.fileno() if file == subprocess.DEVNULL else _descriptor(file, number)
+                for number, file in enumerate((stdout, stderr), 1)
+            ]
+            replies, reply = os.pipe()
+            text = json.dumps(request).encode()
+            socket.send_fds(self._requests, [text], [reply, *outputs, *pass_fds])
+            os.close(reply)
+        return Fork(replies)
 
     def close(self) -> None:
-        """End the forked process."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
+        """End the process that forks."""
+        self._requests.close()
         self._process.wait(30)
-        self._process.stdout.close()
+
+
+def _descriptor(file: Any, default: int) -> int:
+    """Return the descriptor of an open file or number; None means the default."""
+    if file is None:
+        return default
+    return file if isinstance(file, int) else int(file.fileno())

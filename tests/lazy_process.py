@@ -81,7 +81,9 @@ class LazyProcess:
             listening.bind(str(place))
             listening.listen()
             listening.settimeout(60)
-            python.start(_LOOP, {**os.environ, **mode, "SOCKET": str(place)}, self._output)
+            environment = {**os.environ, **mode, "SOCKET": str(place)}
+            with self._output.open("wb") as output:
+                python.start(_LOOP, environment, output, output)
             self._connection, _ = listening.accept()
         self._connection.settimeout(None)
         self._replies = self._connection.makefile("r")

@@ -12,12 +12,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from hpu_magic.dry_runs.process import Processes
 from hpu_magic.dry_runs.request import Request
 from hpu_magic.dry_runs.run import dry_run
 from tools import packaged_programs
@@ -138,27 +141,50 @@ def compared(program: Program) -> Comparison:
 
 def _real_run(program: Program) -> list[Figures]:
     """Run a program on simulated cards that compute, and return the figures of each rank."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as errors:
         wrapper, record = os.path.join(folder, "real.py"), os.path.join(folder, "figures.json")
         with open(wrapper, "w") as file:
             file.write(_REAL)
-        command = [sys.executable]
-        if program.cards > 1:
-            ranks = f"--nproc-per-node={program.cards}"
-            command += ["-m", "torch.distributed.run", "--standalone", ranks]
+        command = [sys.executable, wrapper, record, str(program.steps), program.path]
         changed = {**program.variables(), "HPU_MAGIC_CARDS_DIR": folder, "HPU_MAGIC_SIMULATOR": "1"}
-        done = subprocess.run(
-            [*command, wrapper, record, str(program.steps), program.path, *program.arguments],
-            env={**os.environ, **changed},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        if done.returncode:
-            last = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        ranks = [
+            Processes.create(
+                [*command, *program.arguments],
+                env={**os.environ, **changed, **variables},
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+            )
+            for variables in variables_of_ranks(program.cards)
+        ]
+        if not _succeed(ranks):
+            errors.seek(0)
+            last = (errors.read().strip().splitlines() or ["no output"])[-1]
             raise RuntimeError(f"{program.name} failed on the simulator: {last}")
         records = [Path(f"{record}{rank}").read_text() for rank in range(program.cards)]
         return [Figures(*json.loads(each)) for each in records]
+
+
+def variables_of_ranks(cards: int) -> list[dict[str, str]]:
+    """Return the variables that torchrun sets for each rank; one card needs none."""
+    if cards == 1:
+        return [{}]
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    world = {"WORLD_SIZE": str(cards), "LOCAL_WORLD_SIZE": str(cards)}
+    world |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return [{**world, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(cards)]
+
+
+def _succeed(processes: list[subprocess.Popen[bytes]]) -> bool:
+    """Wait until all processes have ended; end them all if one of them fails."""
+    try:
+        while None in (statuses := [each.poll() for each in processes]) and not any(statuses):
+            time.sleep(0.02)
+        return not any(statuses)
+    finally:
+        for each in processes:
+            each.kill()
+            each.wait()
 
 
 def all_programs() -> list[Program]:

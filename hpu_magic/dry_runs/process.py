@@ -31,7 +31,14 @@ class Processes:
     ----------
     output
         File for their standard output; None means the output of this process.
+
+    Attributes
+    ----------
+    create
+        Creates a process, like `subprocess.Popen`.
     """
+
+    create: type[subprocess.Popen[bytes]] = subprocess.Popen
 
     def __init__(self, output: Any = None) -> None:
         if output is None and sys.stdout in (sys.__stdout__, sys.__stderr__):
@@ -80,7 +87,7 @@ class Processes:
         with self._lock:
             if self._closed:
                 raise RuntimeError("Processes can no longer be started.")
-            process = subprocess.Popen(command, pass_fds=inherited, **options)
+            process = self.create(command, pass_fds=inherited, **options)
             child = psutil.Process(process.pid)
             self._started.append((process, child, Guard([process.pid])))
         return process

@@ -1,16 +1,30 @@
-"""A fixture that runs code in a dry run."""
+"""Dry runs in forks of a process that has imported torch, and a fixture that runs code dry."""
 
 import textwrap
 
 import pytest
 
+from hpu_magic.dry_runs.process import Processes
 from hpu_magic.dry_runs.request import Request
 from hpu_magic.dry_runs.run import dry_run
 
 
 @pytest.fixture
+def new_processes():
+    """Start new processes instead of forks."""
+
+
+@pytest.fixture(autouse=True)
+def _forks(request, monkeypatch):
+    """Start the ranks of dry runs as forks, because the import of torch takes seconds."""
+    if "new_processes" not in request.fixturenames:
+        python = request.getfixturevalue("forked_python")
+        monkeypatch.setattr(Processes, "create", python.popen)
+
+
+@pytest.fixture
 def dry(tmp_path):
-    """Run code in a dry run, and return the result and the script's output."""
+    """Run code dry, and return the result and the script's output."""
 
     def run(code, *arguments, **options):
         script = tmp_path / "train.py"

@@ -14,7 +14,7 @@ def _torch():
     import torch  # noqa: F401  # the shell's namespace can then contain modules
 
 
-def test_cell_with_copied_variables(succeeds):
+def test_cell_with_copied_variables(new_processes, succeeds):
     succeeds(
         "import torch\nclass Net(torch.nn.Linear):\n    scale = 2\n"
         "net = Net(3, 4)\nx = torch.arange(3.0).to('hpu')\nrows = 5"
@@ -82,7 +82,7 @@ print("seen", os.path.exists({str(file)!r}))
     assert shown.text == "first\nseen True\n"
 
 
-def test_interrupt_ends_the_process_of_the_cell(run, rejected, succeeds, tmp_path):
+def test_interrupt_ends_the_process_of_the_cell(new_processes, rejected, succeeds, tmp_path):
     pid = tmp_path / "pid"
     message = rejected(
         "%%hpu_dry_run -o report\n"

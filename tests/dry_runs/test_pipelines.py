@@ -1,11 +1,13 @@
 """Test dry runs of programs whose ranks exchange messages."""
 
 import os
-import subprocess
 import sys
 import textwrap
 
 import pytest
+
+from hpu_magic.dry_runs.process import Processes
+from tools.dry_runs import variables_of_ranks
 
 PIPELINE = """
     import sys
@@ -107,16 +109,16 @@ def test_time_equals_the_card_time_of_real_processes(dry, tmp_path):
     code = textwrap.dedent(PIPELINE).replace("range(40)", "range(3)")
     code += "from hpu_magic.simulator import card_time\nprint(rank, card_time.read().end)\n"
     _, output = dry(code, "Schedule1F1B", "2", cards=2, whole=True)
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     variables = {"HPU_MAGIC_SIMULATOR": "1", "HPU_MAGIC_CARD_TIME": "1"}
-    done = subprocess.run(
-        [sys.executable, *launcher, str(tmp_path / "train.py"), "Schedule1F1B", "2"],
-        env={**os.environ, **variables, "HPU_MAGIC_CARDS_DIR": str(tmp_path / "cards")},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert _times(output) == pytest.approx(_times(done.stdout), rel=1e-6)
+    variables |= {"HPU_MAGIC_CARDS_DIR": str(tmp_path / "cards")}
+    command = [sys.executable, str(tmp_path / "train.py"), "Schedule1F1B", "2"]
+    with (tmp_path / "real.txt").open("wb") as real:
+        ranks = [
+            Processes.create(command, env={**os.environ, **variables, **own}, stdout=real)
+            for own in variables_of_ranks(2)
+        ]
+        assert [each.wait(120) for each in ranks] == [0, 0]
+    assert _times(output) == pytest.approx(_times((tmp_path / "real.txt").read_text()), rel=1e-6)
 
 
 def _times(output):
@@ -171,7 +173,7 @@ def test_values_that_were_not_computed_are_not_sent(dry):
     assert len(result.stand_ins) == 1
 
 
-def test_spawned_ranks_exchange_messages(dry):
+def test_spawned_ranks_exchange_messages(new_processes, dry):
     result, output = dry(
         """
         import torch
