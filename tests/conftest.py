@@ -261,6 +261,14 @@ def forked_script(forked_python: ForkedPython) -> Callable[..., str]:
     return run_script
 
 
+@pytest.fixture
+def forked_dry_runs(forked_python: ForkedPython, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start the ranks of dry runs as forks, because the import of torch takes seconds."""
+    from hpu_magic.dry_runs.process import Processes
+
+    monkeypatch.setattr(Processes, "create", forked_python.popen)
+
+
 # Python runs this at start. The path of the library is fixed in the binding.
 _FIND_LIBRARY = """
 from pyhlml.hlml_lib import LibHLML

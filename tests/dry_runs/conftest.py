@@ -1,10 +1,9 @@
-"""Dry runs in forks of a process that has imported torch, and a fixture that runs code dry."""
+"""Fixtures that run code dry, in forks of a process that has imported torch."""
 
 import textwrap
 
 import pytest
 
-from hpu_magic.dry_runs.process import Processes
 from hpu_magic.dry_runs.request import Request
 from hpu_magic.dry_runs.run import dry_run
 
@@ -15,11 +14,9 @@ def new_processes():
 
 
 @pytest.fixture(autouse=True)
-def _forks(request, monkeypatch):
-    """Start the ranks of dry runs as forks, because the import of torch takes seconds."""
+def _forks(request):
     if "new_processes" not in request.fixturenames:
-        python = request.getfixturevalue("forked_python")
-        monkeypatch.setattr(Processes, "create", python.popen)
+        request.getfixturevalue("forked_dry_runs")
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Test the command hpu-magic dry-run."""
 
+import gc
 import json
 import subprocess
 import sys
@@ -229,7 +230,7 @@ def test_invalid_variable_is_reported_in_one_sentence(dry, monkeypatch, variable
     assert capfd.readouterr().err == ""
 
 
-def test_time_of_a_step_equals_the_card_time_on_the_simulator(dry, script, monkeypatch):
+def test_time_of_a_step_equals_the_card_time_on_the_simulator(dry, forked_script, monkeypatch):
     code = """
     import torch
     from hpu_magic.simulator import card_time
@@ -241,7 +242,7 @@ def test_time_of_a_step_equals_the_card_time_on_the_simulator(dry, script, monke
         optimizer.zero_grad()
     print(card_time.read().card)
     """
-    real = script(code, simulated=True, HPU_MAGIC_CARD_TIME="1")
+    real = forked_script(code, simulated=True, HPU_MAGIC_CARD_TIME="1")
     monkeypatch.setenv("HPU_MAGIC_CARD_TIME", "0")
     result, output = dry(code, whole=True)
     assert float(output) == pytest.approx(float(real), rel=1e-9)
@@ -285,6 +286,11 @@ def test_small_tensors_from_the_host_are_compared_by_their_values(dry, monkeypat
 def test_warning_shows_the_first_line_of_an_error(dry, message, shown):
     result, _ = dry(f"raise ImportError({message!r})")
     assert result.warnings() == [f"It ended in train.py:1 with {shown}"]
+
+
+def test_script_collects_garbage_as_usual(dry):
+    _, output = dry("import torch, gc; print(gc.get_threshold(), gc.isenabled())")
+    assert output == f"{gc.get_threshold()} True\n"
 
 
 def test_exit_status_is_that_of_the_script(dry):

@@ -18,7 +18,7 @@ from hpu_magic.dry_runs.run import dry_run  # noqa: E402
 
 
 @pytest.mark.parametrize("mode", ["eager", "lazy"])
-def test_program_takes_the_time_of_the_estimate(shell, monkeypatch, mode):
+def test_program_takes_the_time_of_the_estimate(shell, forked_dry_runs, monkeypatch, mode):
     monkeypatch.setenv("PT_HPU_LAZY_MODE", str(int(mode == "lazy")))
     arguments = ["gpt-85m", "--batch=64", "--tokens=11"]
     program = str(TOOLS / "calibration" / "program.py")
