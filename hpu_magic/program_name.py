@@ -30,8 +30,8 @@ _LONG_WITH_VALUE = {"--check-hash-based-pycs", "--rcfile", "--init-file"}
 def program_name(pid: int, session: sessions.SessionState | None) -> str:
     """Return the name of a process: ``analysis.ipynb`` for a kernel, else ``python train.py``.
 
-    Like the other functions in this module, it raises PermissionError if this user is not allowed
-    to read the command line of the process.
+    Like the other functions in this module, it raises PermissionError if this user is
+    not allowed to read the command line of the process.
     """
     words = command_words(pid)
     return _shortened(_notebook(pid, words, session) or _named(words)) if words else ENDED

@@ -79,9 +79,9 @@ def vllm_conflict(version_of: Callable[[str], str | None]) -> str | None:
     """Return a sentence, including the fix, if vLLM's Gaudi plugin cannot use the packages.
 
     A release of the plugin has the number of the vLLM release that it requires (README of
-    vllm-gaudi). Builds from a repository have no such number and are not compared. The plugin also
-    reads the version of neural-compressor-pt, although it does not declare this requirement.
-    `version_of` returns the version of a distribution, or None if it is not installed.
+    vllm-gaudi). Builds from a repository do not have a release number and are not compared. The
+    plugin also reads the version of neural-compressor-pt, although it does not declare this
+    requirement. `version_of` returns the version of a distribution, or None if it is not installed.
     """
     if version_of("vllm-gaudi") and not version_of("neural-compressor-pt"):
         return (

@@ -1,7 +1,7 @@
 """Builds the documentation site in build/site: ``make docs``.
 
-With ``--fast``, it neither executes the notebooks nor estimates the published measurements; tests
-use this option.
+With ``--fast``, the script neither executes the notebooks nor estimates the published measurements;
+tests use this option.
 """
 
 from __future__ import annotations

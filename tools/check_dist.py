@@ -137,7 +137,7 @@ def check_use(built: Path, old: Path, torch: str, place: Path) -> None:
     check(after == before, "no files are left after uninstalling", sorted(after ^ before))
     environment.install(*what, wheels=built, alone=True)
     fresh = environment.files()
-    check(upgraded == fresh, "an upgrade leaves the files of a new installation", upgraded ^ fresh)
+    check(upgraded == fresh, "an upgrade and a new installation have equal files", upgraded ^ fresh)
 
 
 def check_device(environment: EmptyEnvironment, what: str) -> None:

@@ -3,8 +3,8 @@
 Usage: python tools/dry_runs.py [--packages] [--lazy] [--cards N] [PROGRAM...]
 
 Prints the peak memory, compiled graphs, graph breaks and host reads of both runs, and fails if
-they differ. Without a program, it compares all programs of the tests or, with --packages, those of
-`packaged_programs.py`, in both modes.
+they differ. Without a program, the script compares all programs of the tests or, with --packages,
+those of `packaged_programs.py`, in both modes.
 """
 
 from __future__ import annotations

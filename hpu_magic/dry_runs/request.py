@@ -137,7 +137,7 @@ class Request:
         return [_supplied(each) for each in self.values]
 
     def environment(self, folder: str, rank: int = 0) -> dict[str, str]:
-        """Return the variables of a rank's process; its simulated card is in `folder`."""
+        """Return the environment variables of a rank; its simulated card is in `folder`."""
         variables = {**os.environ, "HPU_MAGIC_CARDS_DIR": str(Path(folder) / f"cards{rank}")}
         if self.card is not None:
             variables["HPU_MAGIC_CARD"] = choice(self.card, CARDS) or self.card

@@ -67,10 +67,10 @@ def offer(
         Name of the magic. The magic must also be registered with IPython, which then lists it and
         shows its help.
     factory : callable
-        Called with the rest of the first line; returns a context manager. If it raises `UsageError`
-        or `HPUError`, the cell does not run. If the context manager has a ``summary()`` method, its
-        return value is displayed below the cell's own output, even if the cell raised an error. A
-        return value of None is not displayed.
+        Called with the rest of the first line; returns a context manager. If `factory` raises
+        `UsageError` or `HPUError`, the cell does not run. If the context manager has a
+        ``summary()`` method, its return value is displayed below the cell's own output, even if the
+        cell raised an error. A return value of None is not displayed.
     repeats : bool
         Whether the cell runs repeatedly for as long as ``context.again()`` returns True. Only the
         last run displays the value of the last expression, below the report, as in ``%%time``.

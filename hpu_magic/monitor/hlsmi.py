@@ -205,7 +205,7 @@ def parse_fields(text: str) -> list[_Listed]:
 def parse_table(text: str) -> list[_Listed]:
     """Parse the table, which has two lines per card, followed by one line per process.
 
-    Raises HlSmiUnavailableError if it does not contain any card.
+    Raises HlSmiUnavailableError if the table does not contain any card.
     """
     rows: dict[int, _Listed] = {}
     pids: dict[int, list[int]] = {}

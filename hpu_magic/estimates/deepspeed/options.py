@@ -234,5 +234,5 @@ def section(
 
 
 def wrong(path: str, given: object, fix: str) -> EstimateError:
-    """Return the error about a value."""
+    """Return the error for an invalid value."""
     return EstimateError(f"{path}={given!r} in the DeepSpeed configuration {fix}.")

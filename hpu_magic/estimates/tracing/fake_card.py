@@ -277,8 +277,8 @@ def _transformers_reads_known_numbers() -> Iterator[None]:
     """Let transformers read the known values of fake tensors.
 
     By default, transformers does not read the values of fake tensors and runs code that is correct
-    for all values. For example, it applies a mask that does not mask any token, although it would
-    skip this mask on a card.
+    for all values. For example, transformers applies a mask that does not mask any token, but skips
+    this mask on a card.
     """
     module: Any = sys.modules.get("transformers.utils.import_utils")
     is_fake: Any = getattr(module, "is_fake_tensor", None)

@@ -50,8 +50,8 @@ interface OutputPlace {
  * Updates a notebook's outputs that its kernel wrote while no page was open.
  *
  * A page that was loaded while a cell was running does not receive that cell's outputs, because it
- * did not send the request. Therefore, it keeps requesting all outputs that were not final when the
- * notebook was saved, until they are final.
+ * did not send the request. Therefore, the page keeps requesting all outputs that were not final
+ * when the notebook was saved, until they are final.
  */
 export class MissedOutputs implements IDisposable {
   constructor(private readonly _panel: NotebookPanel) {
