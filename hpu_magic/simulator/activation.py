@@ -78,7 +78,7 @@ def activate(*, announce: bool = True) -> None:
     if announce and not _requested:
         print(f"hpu_magic: {announcement()}", file=sys.stderr)
     _requested = True
-    if "torch" in sys.modules and _is_complete("torch"):
+    if is_imported("torch"):
         importlib.import_module("habana_frameworks.torch")
 
 
@@ -92,6 +92,9 @@ def announcement() -> str:
     )
 
 
-def _is_complete(name: str) -> bool:
+def is_imported(name: str) -> bool:
+    """Return whether the import of a module has ended."""
+    if name not in sys.modules:
+        return False
     spec = getattr(sys.modules[name], "__spec__", None)
     return not getattr(spec, "_initializing", False)

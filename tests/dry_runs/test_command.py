@@ -77,6 +77,21 @@ def test_memory_by_kind_and_line(dry):
     assert (model.place, model.bytes) == ("train.py:6", matrix)
 
 
+def test_kinds_of_tensors_that_existed_before_the_device_was_loaded(
+    new_processes, dry, monkeypatch
+):
+    monkeypatch.setenv("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+    result, _ = dry(
+        """
+        import torch
+        model = torch.nn.BatchNorm1d(1024, affine=False, track_running_stats=True)
+        import habana_frameworks.torch
+        model.to("hpu")
+        """
+    )
+    assert result.composition["buffers"] >= 2 * 1024 * 4
+
+
 def test_model_that_is_larger_than_this_machine_runs_out_of_memory_in_a_line(dry):
     result, _ = dry(LOOP, "150000", card="gaudi3")
     matrix = 150000 * 150000 * 4

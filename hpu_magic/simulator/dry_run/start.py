@@ -14,6 +14,8 @@ from typing import Any
 
 import psutil
 
+from hpu_magic.simulator.activation import is_imported
+
 SWITCH = "HPU_MAGIC_DRY_RUN"
 _record: Callable[[dict[str, Any]], dict[str, Any]] | None = None
 _exit = os._exit
@@ -140,7 +142,8 @@ def start(native: Any) -> None:
     options = _options
     if options is None or not is_owner():
         return
-    gc.freeze()  # later collections do not traverse the objects of torch
+    if not is_imported("torch"):  # otherwise, the script may have created modules
+        gc.freeze()  # later collections do not traverse the objects of torch
     gc.set_threshold(*_collections)
     native.start_dry_run([tuple(each) for each in options.values])
     steps = Steps(options.steps, whole=options.whole, leave=lambda: leave(0, {"how": "stopped"}))
