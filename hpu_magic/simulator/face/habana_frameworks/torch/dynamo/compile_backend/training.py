@@ -7,6 +7,7 @@ need it.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +16,8 @@ from habana_frameworks.torch.dynamo.compile_backend.program import constants_of,
 import torch
 from hpu_magic.simulator import engine
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+_TAG, _BACKWARD = "partitioner_tag", "is_backward"  # set by AOTAutograd
 
 
 class Partition:
@@ -31,6 +34,7 @@ class Partition:
         """Return the forward and backward graphs of a joint graph."""
         from functorch.compile import default_partition
 
+        _view_again(joint.graph)
         forward, self.backward = default_partition(joint, inputs, **options)
         self.returned = [getattr(node, "name", "") for node in _results(forward.graph)]
         return forward, self.backward
@@ -109,6 +113,31 @@ def _has_fixed_shape(value: Any) -> bool:
         and not is_traceable_wrapper_subclass(value)
         and all(type(size) is int for size in (*value.shape, *value.stride()))
     )
+
+
+def _view_again(graph: torch.fx.Graph) -> None:
+    """Let the backward pass create its own views of inputs.
+
+    It then receives the inputs themselves, such as weights, and not views that the forward pass
+    saved.
+    """
+    # If a view is viewed again, the last view is copied first.
+    for node in reversed(list(graph.nodes)):
+        if not _is_view_of_input(node):
+            continue
+        for user in [user for user in node.users if user.meta.get(_TAG) == _BACKWARD]:
+            with graph.inserting_before(user):
+                copy = graph.node_copy(node)
+            copy.meta[_TAG] = _BACKWARD
+            user.replace_input_with(node, copy)
+
+
+def _is_view_of_input(node: torch.fx.Node) -> bool:
+    is_view = node.target is operator.getitem or getattr(node.target, "is_view", False)
+    if node.op != "call_function" or not is_view:
+        return False
+    [base, *others] = node.all_input_nodes
+    return not others and (base.op == "placeholder" or _is_view_of_input(base))
 
 
 def _placeholders(graph: torch.fx.Graph) -> list[torch.fx.Node]:
