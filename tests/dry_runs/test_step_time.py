@@ -42,6 +42,10 @@ for step in range(20):
 
 COMPILED = LOOP.replace("for step", 'model = torch.compile(model, backend="hpu_backend")\nfor step')
 
+COMPILED_UPDATE = COMPILED.replace(
+    "for step", 'update = torch.compile(optimizer.step, backend="hpu_backend")\nfor step'
+).replace("    optimizer.step()", "    update()")
+
 MARKED = f"{LOOP}    torch.hpu.synchronize()\n"
 LAZY = (("PT_HPU_LAZY_MODE", "1"),)
 
@@ -204,6 +208,12 @@ def test_compiled_code_has_phases(timed):
     time = timed(COMPILED).time
     assert time.phases["backward"] > time.phases["forward"] > 0
     assert parts(time)["Net"] > 0
+
+
+def test_compiled_step_of_an_optimizer_is_a_graph(timed):
+    result = timed(COMPILED_UPDATE)
+    assert result.steps > 1
+    assert 0 < result.time.phases["optimizer"] < timed(COMPILED).time.phases["optimizer"] / 2
 
 
 def test_graphs_of_lazy_mode_are_divided_among_phases_and_modules(timed):

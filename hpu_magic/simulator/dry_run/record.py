@@ -6,7 +6,7 @@ import linecache
 import os
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -65,8 +65,8 @@ class Recorder:
         """Call this object before and after each optimizer step."""
         if self._timing is not None:
             self._timing.install()
-        register_optimizer_step_pre_hook(self._before_step)
-        register_optimizer_step_post_hook(self._after_step)
+        register_optimizer_step_pre_hook(_outside_graphs(self._before_step))
+        register_optimizer_step_post_hook(_outside_graphs(self._after_step))
 
     def observe(self, arrivals: list[tuple[float, float, float]]) -> None:
         """Measure waits for messages from other ranks, whose times are appended to `arrivals`."""
@@ -194,6 +194,17 @@ class Recorder:
         for each in lines.values():
             each.sort(key=lambda line: -line["count"])
         return lines
+
+
+def _outside_graphs(hook: Callable[..., None]) -> Callable[..., None]:
+    """Return a hook that `torch.compile` does not compile if it compiles an optimizer's step."""
+
+    def call(*arguments: Any) -> None:
+        hook(*arguments)
+
+    # Unlike `torch.compiler.disable`, this imports the compiler only if the hook is called.
+    wrapped: Callable[..., None] = torch._disable_dynamo(call)
+    return wrapped
 
 
 def _graph_breaks() -> int:
