@@ -109,6 +109,7 @@ def checked(
         batch=None if batch == "largest" else batch,
         checkpointing=checkpointing if train else "none",
         accumulating=train and accumulate > 1,
+        compiled=mode == "compile",
     )
     name = optimizer if isinstance(optimizer, str | None) else type(optimizer).__name__
     attention = one_of("attention", attention, ATTENTIONS)

@@ -594,7 +594,7 @@ def step_of(case, *, lazy, note=lambda when: None, wrap=lambda model: model):
     return train if optimizer else infer
 
 
-def traced(case, loss=None):
+def traced(case, loss=None, *, compiled=False):
     """Return the program of a step."""
     from hpu_magic.estimates.tracing.optimizers import maker
     from hpu_magic.estimates.tracing.step import StepOptions, trace_step
@@ -607,17 +607,17 @@ def traced(case, loss=None):
         optimizer=maker(case.optimizer(model.parameters()) if case.optimizer else None),
         loss=case.loss or loss,
         accumulating=case.accumulating,
+        compiled=compiled,
     )
     return trace_step(model, args, kwargs, options)
 
 
-def estimated_seconds(case, *, lazy):
-    """Return the estimated time of a step."""
+def estimated_seconds(case, mode):
+    """Return the estimated time of a step in a mode."""
     from hpu_magic.estimates.cost.pricing import price
 
     accumulate = 2 if case.accumulating else 1
-    mode = "lazy" if lazy else "eager"
-    program = traced(case, default_loss)
+    program = traced(case, default_loss, compiled=mode == "compile")
     return price(program, "gaudi2", mode=mode, accumulate=accumulate).seconds
 
 

@@ -20,13 +20,11 @@ class _Group:
     """Workloads for which an operation takes the same time, because they run on the same card."""
 
     workload: Workload
-    """One workload with the operations of all workloads, sorted by workload and phase."""
+    """One workload with the operations of all workloads."""
     times: Column
     """How often each operation runs per step."""
-    starts: npt.NDArray[np.int64]
-    """Indices of the first operations of each workload's passes and of its optimizer."""
-    empty: npt.NDArray[np.bool_]
-    """Whether a workload has no operations in a phase, so that `starts` has no valid index."""
+    owners: npt.NDArray[np.int64]
+    """Index of each operation's workload in the group."""
     steps: npt.NDArray[np.int64]
     """Index of each workload among all workloads."""
 
@@ -69,46 +67,47 @@ class Batch:
 def _group(steps: Sequence[Workload], numbers: npt.NDArray[np.int64]) -> _Group:
     columns: dict[str, list[Column]] = defaultdict(list)
     products: dict[str, list[Column]] = defaultdict(list)
-    times, starts, empty, size = [], [], [], 0
-    for number in numbers:
+    times, owners, size = [], [], 0
+    for place, number in enumerate(numbers):
         step = steps[number]
-        optimizer = step.operations.optimizer > 0
-        order = np.argsort(optimizer, kind="stable")
-        place = np.empty(len(order), np.int64)
-        place[order] = np.arange(len(order))
         for each in fields(Operations):
-            columns[each.name].append(getattr(step.operations, each.name)[order])
+            columns[each.name].append(getattr(step.operations, each.name))
         for each in fields(Products):
             values = getattr(step.products, each.name)
-            products[each.name].append(place[values] + size if each.name == "owner" else values)
-        times.append(np.where(optimizer[order], 1.0, float(step.accumulate)))
-        passes = int((~optimizer).sum())
-        starts += [size, size + passes]
-        empty += [passes == 0, passes == len(order)]
-        size += len(order)
+            products[each.name].append(values + size if each.name == "owner" else values)
+        times.append(np.where(step.operations.optimizer > 0, 1.0, float(step.accumulate)))
+        owners.append(np.full(len(times[-1]), place))
+        size += len(times[-1])
     whole = replace(
         steps[numbers[0]],
         operations=Operations(**{name: np.concatenate(each) for name, each in columns.items()}),
         products=Products(**{name: np.concatenate(each) for name, each in products.items()}),
     )
-    return _Group(
-        whole, np.concatenate(times), np.array(starts), np.array(empty), np.asarray(numbers)
-    )
+    return _Group(whole, np.concatenate(times), np.concatenate(owners), np.asarray(numbers))
 
 
 def _busy(group: _Group, constants: Constants) -> Column:
     """Return the time of each workload's operations if a single card ran all of them."""
     columns = seconds_of(group.workload, constants)
-    engines = np.stack([columns.matrix, columns.vector, columns.memory]) * group.times
+    engines = np.stack([columns.matrix, columns.vector, columns.memory])
     others = (columns.links + columns.launch) * group.times
     if group.workload.eager:
-        return _sums(group, engines.max(axis=0) + others).reshape(-1, 2).sum(axis=1)
-    parallel = np.stack([_sums(group, engine) for engine in engines]).max(axis=0)
-    found: Column = (parallel + _sums(group, others)).reshape(-1, 2).sum(axis=1)
-    return found
+        return _sums(group.owners, engines.max(axis=0) * group.times + others, len(group.steps))
+    operations = group.workload.operations
+    earlier = _in_parallel(group, engines * (group.times - 1), operations.graph)
+    last = _in_parallel(group, engines, operations.part)
+    return earlier + last + _sums(group.owners, others, len(group.steps))
 
 
-def _sums(group: _Group, values: Column) -> Column:
-    """Return the sums of the values of each workload's passes and optimizer."""
-    padded = np.append(values, 0.0)
-    return np.where(group.empty, 0.0, np.add.reduceat(padded, group.starts))
+def _in_parallel(group: _Group, engines: Column, graphs: Column) -> Column:
+    """Return the time of each workload's graphs."""
+    most = int(graphs.max()) + 1
+    numbers = group.owners * most + graphs.astype(np.int64)
+    size = len(group.steps) * most
+    found = np.stack([_sums(numbers, engine, size) for engine in engines]).max(axis=0)
+    total: Column = found.reshape(-1, most).sum(axis=1)
+    return total
+
+
+def _sums(numbers: npt.NDArray[np.int64], values: Column, size: int) -> Column:
+    return np.bincount(numbers, values, size)

@@ -20,9 +20,9 @@ _COLUMNS = [each.name for each in fields(Operations)]
 _OF_PRODUCTS = [each.name for each in fields(Products)][1:]
 _PRODUCTS_AT_MOST = 2  # matmuls per operation; the backward pass of a convolution has two
 # Columns that do not grow with the number of identical operations.
-_SHARED = {"optimizer", "rows", "columns"}
+_SHARED = {"optimizer", "graph", "part", "rows", "columns"}
 _TIMES = _COLUMNS.index("operators")
-_OPTIMIZER = _COLUMNS.index("optimizer")
+_GRAPH = _COLUMNS.index("graph")
 
 
 def alike_added(step: Workload) -> Workload:
@@ -49,8 +49,8 @@ def deep(shallow: Workload, deeper: Workload, layers: int) -> Workload:
     repeated = in_both & (total > 0)
     sums = [
         _sum(rows[wanted], total[wanted])
-        for wanted in (~in_both & (rows[:, _OPTIMIZER] == flag) for flag in (0, 1))
-        if wanted.any()
+        for graph in np.unique(rows[~in_both, _GRAPH])
+        for wanted in [~in_both & (rows[:, _GRAPH] == graph)]
     ]
     return _step(
         grown,

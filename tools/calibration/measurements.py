@@ -184,7 +184,9 @@ def _training(each: Measurement) -> Job:
 
     samples = batch * layout.data * accumulate
     amount = samples * (int(row["tokens"]) if row["unit"] == "tokens/s" else 1)
-    workload = _of_all_layers(row["model"], step)
+    # DDP's buckets of gradients do not end with the layers, and they divide graphs.
+    divided = row["mode"] == "lazy" and layout.data > 1 and not layout.zero
+    workload = alike_added(step(None)) if divided else _of_all_layers(row["model"], step)
     return Job(each, ((workload, 1.0),), amount)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from hpu_magic.estimates.cost.work import Kind, touched
-from hpu_magic.estimates.tracing.program import NEVER, Operand, Phase, Program
+from hpu_magic.estimates.tracing.program import NEVER, Operand, Program
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +21,16 @@ class Traffic:
     """Number of kernels that begin with the operation, in all of its runs."""
 
 
-def traffic(program: Program, kinds: Sequence[Kind], *, fused: bool) -> Iterator[Traffic]:
-    """Yield the memory traffic of each operation.
+def traffic(
+    program: Program, kinds: Sequence[Kind], graphs: Sequence[int] | None
+) -> Iterator[Traffic]:
+    """Yield the memory traffic of each operation; `graphs` are the graphs of the operations.
 
-    Without fusion, each operation is a separate kernel that reads its inputs and writes its
+    Without graphs, each operation is a separate kernel that reads its inputs and writes its
     outputs. In graphs, consecutive vector operations form one kernel. The intermediate results of a
     kernel stay on the die, and operands that several of its operations use are read only once.
     """
-    if not fused:
+    if graphs is None:
         for operation, kind in zip(program.operations, kinds, strict=True):
             if kind is Kind.NOTHING:
                 yield Traffic()
@@ -37,7 +39,7 @@ def traffic(program: Program, kinds: Sequence[Kind], *, fused: bool) -> Iterator
                 operands = _distinct(reads, program) + _distinct(writes, program)
                 yield Traffic(operands, kernels=operation.times)
         return
-    kernels = _kernels(program, kinds)
+    kernels = _kernels(kinds, graphs)
     uses = _last_kernels(program, kernels)
     here: set[int] = set()
     running, before = -1, None
@@ -79,15 +81,15 @@ def _distinct(operands: tuple[Operand, ...], program: Program) -> tuple[Operand,
     return tuple(found.values())
 
 
-def _kernels(program: Program, kinds: Sequence[Kind]) -> list[int]:
+def _kernels(kinds: Sequence[Kind], graphs: Sequence[int]) -> list[int]:
     """Return the kernel number of each operation; a view is part of the preceding kernel.
 
-    The optimizer runs in a separate graph, so no kernel contains operations of both graphs.
+    No kernel contains operations of several graphs.
     """
-    numbers, kernel, open_for_more, in_optimizer = [], -1, False, False
-    for operation, kind in zip(program.operations, kinds, strict=True):
-        if in_optimizer != (operation.phase is Phase.OPTIMIZER):
-            in_optimizer, open_for_more = not in_optimizer, False
+    numbers, kernel, open_for_more, before = [], -1, False, None
+    for kind, graph in zip(kinds, graphs, strict=True):
+        if graph != before:
+            before, open_for_more = graph, False
         if kind is not Kind.NOTHING:
             if kind is not Kind.VECTOR or not open_for_more:
                 kernel += 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from hpu_magic.estimates.cost import links
 from hpu_magic.estimates.cost.constants import FITTED, Constants
@@ -160,7 +159,7 @@ def workload_of(
     operations, products = quantities(
         program,
         card,
-        fused=mode != "eager",
+        mode=mode,
         fp8=dtype == "fp8",
         layout=layout,
         fused_attention=fused_attention,
@@ -203,6 +202,7 @@ def seconds_of(workload: Workload, constants: Constants) -> Columns:
         launch = constants.launch_seconds * operations.operators
     else:
         launch = constants.node_seconds * operations.kernels
+        launch += constants.launch_seconds * operations.alone
     return Columns(
         matrix=matrix + np.where(by_arrays, thin_matrix, 0.0),
         vector=vector + np.where(by_arrays, 0.0, thin_vector),
@@ -256,7 +256,7 @@ def add_up(workload: Workload, columns: Columns, constants: Constants) -> Prices
     engines = np.stack([columns.matrix, columns.vector, columns.memory])
     busy, binds = engines.max(axis=0) * times, engines.argmax(axis=0)
     total = float(busy.sum())
-    worked = total if workload.eager else _in_parallel(engines * times, operations.optimizer > 0)
+    worked = total if workload.eager else _in_graphs(operations, engines, times)
     shown = worked / total / layout.pipeline if total else 0.0
     by_kind = {
         name: float(busy[binds == number].sum()) * shown
@@ -272,12 +272,19 @@ def add_up(workload: Workload, columns: Columns, constants: Constants) -> Prices
     return Prices(seconds=sum(by_kind.values()), by_kind=by_kind, exchange=exchange)
 
 
-def _in_parallel(engines: Column, optimizer: npt.NDArray[np.bool_]) -> float:
-    """Return the time of the graphs of passes and optimizer if all engines run in parallel.
+def _in_graphs(operations: Operations, engines: Column, times: Column) -> float:
+    """Return the time of a step's graphs, each of which uses all engines in parallel.
 
     According to the fit, real graphs achieve 98 to 100 % of the speed of fully parallel engines.
+    Gradients are exchanged in the last pass of a step, so only its graphs are divided.
     """
-    return sum(float(engines[:, wanted].sum(axis=1).max()) for wanted in (optimizer, ~optimizer))
+    earlier = _in_parallel(engines * (times - 1), operations.graph)
+    return _in_parallel(engines, operations.part) + earlier
+
+
+def _in_parallel(engines: Column, graphs: Column) -> float:
+    numbers = graphs.astype(np.int64)
+    return float(np.stack([np.bincount(numbers, engine) for engine in engines]).max(axis=0).sum())
 
 
 def exchanged(workload: Workload, constants: Constants) -> float:

@@ -11,6 +11,7 @@ import torch
 
 from hpu_magic.estimates.cost.attention import factors_of
 from hpu_magic.estimates.cost.fusion import traffic
+from hpu_magic.estimates.cost.graphs import graphs_of
 from hpu_magic.estimates.cost.hardware import Generation
 from hpu_magic.estimates.cost.products import Product, matrices_of, name_of
 from hpu_magic.estimates.cost.sharding import Sharding, Share
@@ -52,6 +53,12 @@ class Operations:
     kernels: Column
     """Number of graph kernels that start with this operation and do not multiply prefetched
     weights."""
+    alone: Column
+    """1 for operations that run in eager mode between compiled graphs."""
+    graph: Column
+    """Number of the graph that contains the operation, if no collective divides it."""
+    part: Column
+    """Number of the graph that contains the operation, divided by collectives."""
     optimizer: Column
     """1 for operations of the optimizer, which runs once per step."""
 
@@ -76,18 +83,18 @@ def quantities(
     program: Program,
     card: Generation,
     *,
-    fused: bool,
+    mode: str,
     fp8: bool,
     layout: Layout,
     fused_attention: bool = False,
 ) -> tuple[Operations, Products]:
     """Return the work of a program on one card.
 
-    If ``fused`` is true, the operations run in graphs. If ``fp8`` is true, linear layers use FP8.
-    If ``fused_attention`` is true, the vendor's operator replaces PyTorch's attention.
+    Unless ``mode`` is eager, the operations run in graphs. If ``fp8`` is true, linear layers use
+    FP8. If ``fused_attention`` is true, the vendor's operator replaces PyTorch's attention.
     Raises `EstimateError` if the layout is not suitable for the model.
     """
-    return _Reader(program, card, fp8, layout).read(fused, fused_attention)
+    return _Reader(program, card, fp8, layout).read(mode, fused_attention)
 
 
 class _Reader:
@@ -101,19 +108,22 @@ class _Reader:
         self._products: list[tuple[float, ...]] = []
         self._from_matrix: set[int] = set()  # storages that the matrix engines wrote last
 
-    def read(self, fused: bool, fused_attention: bool) -> tuple[Operations, Products]:
+    def read(self, mode: str, fused_attention: bool) -> tuple[Operations, Products]:
         program = self._program
         works = [
             work_of(operation, fused_attention=fused_attention) for operation in program.operations
         ]
         sharding = Sharding(program, self._layout.tensor)
-        moved = traffic(program, [work.kind for work in works], fused=fused)
+        graphs = graphs_of(program, mode, self._layout)
+        kinds = [work.kind for work in works]
+        moved = traffic(program, kinds, None if mode == "eager" else graphs.parts)
         rows = []
         for number, (operation, work) in enumerate(zip(program.operations, works, strict=True)):
             found = next(moved)
             share = sharding.share(operation, work)
             sizes = [self._size(each, share) for each in (found.moved, found.spared)]
-            rows.append(self._row(number, operation, share, sizes, found.kernels))
+            place = number == graphs.alone, graphs.whole[number], graphs.parts[number]
+            rows.append(self._row(number, operation, share, sizes, found.kernels, place))
         sharding.check_layers()
         table = np.array(rows, dtype=np.float64).reshape(len(rows), len(fields(Operations))).T
         each = np.array(self._products, dtype=np.float64).reshape(len(self._products), 6).T
@@ -139,6 +149,7 @@ class _Reader:
         share: Share,
         sizes: list[float],
         kernels: int,
+        place: tuple[bool, int, int],
     ) -> tuple[float, ...]:
         work, times = share.work, operation.times
         if work.kind is Kind.NOTHING:
@@ -175,7 +186,8 @@ class _Reader:
             sum(operation.routed) * times,
             len(operation.routed) * times,
             times,
-            self._kernels(operation, work, kernels, bool(cast)),
+            0 if place[0] else self._kernels(operation, work, kernels, bool(cast)),
+            *place,
             optimizer,
         )
 

@@ -57,6 +57,8 @@ _PASSES = {  # instructions per element, including sums, differences and a speci
     "native_group_norm_backward": 12.0,
     "native_batch_norm": 6.0,
     "_native_batch_norm_legit": 6.0,
+    "_native_batch_norm_legit_functional": 6.0,
+    "_native_batch_norm_legit_no_training": 6.0,
     "_batch_norm_with_update": 6.0,
     "native_batch_norm_backward": 12.0,
     "batch_norm_backward": 12.0,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from inspect import signature
 from typing import Any
@@ -14,6 +14,7 @@ from torch import nn
 from hpu_magic import units
 from hpu_magic.estimates.errors import EstimateError
 from hpu_magic.estimates.tracing import optimizers, twins
+from hpu_magic.estimates.tracing.decompositions import compiling, decompositions
 from hpu_magic.estimates.tracing.fake_card import device_type, fake_card
 from hpu_magic.estimates.tracing.modules import RunningModules
 from hpu_magic.estimates.tracing.program import Parameter, Program, Role, card_bytes
@@ -45,6 +46,8 @@ class StepOptions:
     """Which activations the layers recompute: ``none``, ``full`` or ``selective``."""
     accumulating: bool = False
     """Whether gradients from earlier steps already exist."""
+    compiled: bool = False
+    """Whether `torch.compile` decomposes operators."""
 
 
 def trace_step(
@@ -72,6 +75,8 @@ def trace_step(
             stack.enter_context(torch.set_grad_enabled(options.train))
             stack.enter_context(torch.autocast(device_type(), enabled=False))
             stack.enter_context(fake_card())
+            if options.compiled:
+                stack.enter_context(decompositions())
             tensors = twins.fake_tensors(model, options.dtype, training=options.train)
             step = _Step(model, stack.enter_context(tensors), program, recorder, options)
             stack.enter_context(recomputing(model, options.checkpointing))
@@ -125,7 +130,8 @@ class _Step:
 
     def _forward(self, args: Any, kwargs: Any) -> Any:
         dtype = self._options.autocast
-        with torch.autocast(device_type(), dtype=dtype, enabled=dtype is not None):
+        compiles = compiling() if self._options.compiled else nullcontext()
+        with compiles, torch.autocast(device_type(), dtype=dtype, enabled=dtype is not None):
             return self._function()(*args, **kwargs)
 
     def _function(self) -> Callable[..., Any]:

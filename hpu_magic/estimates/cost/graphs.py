@@ -1,0 +1,111 @@
+"""The graphs in which the operations of a step run."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from hpu_magic.estimates.cost.products import name_of
+from hpu_magic.estimates.layout import Layout
+from hpu_magic.estimates.tracing.program import Phase, Program, Role
+
+_FSDP = 3  # stage of ZeRO
+_LAYER = re.compile(r"(?:.*?\.)??\d+(?=\.|$)")
+_FIRST_BUCKET, _BUCKET = 2**20, 25 * 2**20
+"""Size in bytes of DDP's first bucket of gradients, and of the others."""
+
+
+@dataclass(frozen=True)
+class Graphs:
+    """Numbers of the graphs of a step, one for each operation."""
+
+    whole: list[int]
+    """The graph of each operation if no collective divides it."""
+    parts: list[int]
+    """The graph of each operation, divided by collectives."""
+    alone: int | None = None
+    """Index of the operation that runs in eager mode between compiled graphs, or None."""
+
+
+def graphs_of(program: Program, mode: str, layout: Layout) -> Graphs:
+    """Return the graphs of a step.
+
+    In lazy mode and HPU Graphs, the forward and backward passes are one graph, and the optimizer is
+    another. In lazy mode, a graph ends when FSDP gathers the weights of a layer, and when DDP
+    exchanges a bucket of gradients. In compiled code, each pass is a graph, and autograd creates
+    the gradient of the loss between them.
+    """
+    operations = program.operations
+    is_compiled = mode == "compile"
+    whole = [_number(operation.phase, is_compiled) for operation in operations]
+    alone = _gradient_of_loss(program) if is_compiled else None
+    if alone is not None:
+        whole[alone] = _LOSS
+    if mode != "lazy" or layout.data == 1:
+        return Graphs(whole, whole, alone)
+    if layout.zero == _FSDP and not layout.in_float32:
+        parts = _divided(whole, _ends_before_layers(program))
+        return Graphs(parts, parts)
+    return Graphs(whole, whole if layout.zero else _divided(whole, _ends_of_buckets(program)))
+
+
+def _divided(graphs: list[int], ends: set[int]) -> list[int]:
+    """Divide the graph of the passes after some operations."""
+    parts, passed = [], 0
+    for number, graph in enumerate(graphs):
+        parts.append(_OPTIMIZER + 1 + passed if graph != _OPTIMIZER else graph)
+        passed += number in ends
+    return parts
+
+
+_PASSES, _LOSS, _BACKWARD, _OPTIMIZER = range(4)
+
+
+def _number(phase: Phase, is_compiled: bool) -> int:
+    if phase is Phase.OPTIMIZER:
+        return _OPTIMIZER
+    return _BACKWARD if is_compiled and phase is not Phase.FORWARD else _PASSES
+
+
+def _gradient_of_loss(program: Program) -> int | None:
+    """Return the index of the operation with which autograd begins the backward pass."""
+    phases = [operation.phase for operation in program.operations]
+    if Phase.BACKWARD not in phases:
+        return None
+    last = phases.index(Phase.BACKWARD) - 1
+    begins = last >= 0 and name_of(program.operations[last].operator) == "ones_like"
+    return last if begins else None
+
+
+def _ends_before_layers(program: Program) -> set[int]:
+    """Return the indexes of the operations after which a layer of a list begins."""
+    ends, current = set(), ""
+    for number, operation in enumerate(program.operations):
+        found = _LAYER.match(operation.module)
+        if found and operation.phase is not Phase.OPTIMIZER and found[0] != current:
+            current = found[0]
+            ends.add(number - 1)
+    return ends
+
+
+def _ends_of_buckets(program: Program) -> set[int]:
+    """Return the indexes of the operations that complete a bucket of gradients.
+
+    DDP fills its buckets in the order in which the gradients are ready.
+    """
+    ready: dict[int, int] = {}
+    for number, operation in enumerate(program.operations):
+        if operation.phase is not Phase.OPTIMIZER:
+            ready.update((operand.storage, number) for operand in operation.writes)
+    gradients = [
+        (ready[number], storage.bytes)
+        for number, storage in enumerate(program.storages)
+        if storage.role is Role.GRADIENTS and number in ready
+    ]
+    ends, filled, limit = set(), 0, _FIRST_BUCKET
+    for number, size in sorted(gradients):
+        filled += size
+        if filled >= limit:
+            ends.add(number)
+            filled, limit = 0, _BUCKET
+    return ends

@@ -1,0 +1,57 @@
+"""The graphs in which the operations of a step run, in estimates."""
+
+import pytest
+import torch
+from torch import nn
+
+from hpu_magic.estimates.cost.graphs import graphs_of
+from hpu_magic.estimates.layout import parse
+from hpu_magic.estimates.tracing.optimizers import maker
+from hpu_magic.estimates.tracing.program import Phase
+from hpu_magic.estimates.tracing.step import StepOptions, trace_step
+
+
+@pytest.fixture(scope="module")
+def program():
+    """The program of four layers, each of which has 16 MiB of gradients."""
+    layers = [nn.Sequential(nn.Linear(2048, 2048, bias=False), nn.ReLU()) for _ in range(4)]
+    with torch.device("meta"):
+        model = nn.Sequential(*layers)
+        inputs = torch.ones(8, 2048)
+    return trace_step(model, (inputs,), {}, StepOptions(optimizer=maker("sgd")))
+
+
+def phases(program, numbers):
+    """Return the phases of each graph, without graphs that contain only views."""
+    found = {}
+    for operation, number in zip(program.operations, numbers, strict=True):
+        if not operation.is_view:
+            found.setdefault(number, set()).add(operation.phase)
+    return list(found.values())
+
+
+def test_lazy_step_on_a_card_has_two_graphs(program):
+    graphs = graphs_of(program, "lazy", parse(1))
+    assert graphs.parts == graphs.whole
+    assert phases(program, graphs.whole) == [{Phase.FORWARD, Phase.BACKWARD}, {Phase.OPTIMIZER}]
+
+
+def test_passes_of_compiled_code_are_separate_graphs(program):
+    graphs = graphs_of(program, "compile", parse(1))
+    found = phases(program, graphs.whole)
+    assert found == [{Phase.FORWARD}, {Phase.FORWARD}, {Phase.BACKWARD}, {Phase.OPTIMIZER}]
+    assert program.operations[graphs.alone].operator is torch.ops.aten.ones_like.default
+
+
+def test_buckets_of_gradients_end_lazy_graphs(program):
+    graphs = graphs_of(program, "lazy", parse(8, "ddp"))
+    # The first bucket holds 1 MiB, and the others 25 MiB: one, two and one layers.
+    found = phases(program, graphs.parts)
+    assert found == [{Phase.FORWARD, Phase.BACKWARD}, *[{Phase.BACKWARD}] * 2, {Phase.OPTIMIZER}]
+    assert graphs_of(program, "lazy", parse(8, "zero2")).parts == graphs.whole
+
+
+def test_layers_of_fsdp_are_separate_lazy_graphs(program):
+    graphs = graphs_of(program, "lazy", parse(8, "fsdp"))
+    # The last layer has one graph for both passes, because its weights are already there.
+    assert len(phases(program, graphs.parts)) == 4 + 3 + 1
