@@ -93,7 +93,7 @@ def announcement() -> str:
 
 
 def is_imported(name: str) -> bool:
-    """Return whether the import of a module has ended."""
+    """Return whether a module has been imported completely."""
     if name not in sys.modules:
         return False
     spec = getattr(sys.modules[name], "__spec__", None)

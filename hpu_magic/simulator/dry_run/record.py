@@ -197,7 +197,7 @@ class Recorder:
 
 
 def _outside_graphs(hook: Callable[..., None]) -> Callable[..., None]:
-    """Return a hook that `torch.compile` does not compile if it compiles an optimizer's step."""
+    """Return a hook that `torch.compile` skips when it compiles an optimizer's step."""
 
     def call(*arguments: Any) -> None:
         hook(*arguments)

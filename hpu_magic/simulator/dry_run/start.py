@@ -79,7 +79,7 @@ def become_owner() -> Options:
     global _options, _owner
     _options, _owner = Options.from_environment(), os.getpid()
     os._exit = _leave  # type: ignore[assignment]
-    # Garbage collections take an eighth of the time that the import of torch takes.
+    # Garbage collection takes an eighth of the time that it takes to import torch.
     gc.set_threshold(_DURING_IMPORT)
     return _options
 

@@ -118,10 +118,10 @@ def _has_fixed_shape(value: Any) -> bool:
 def _view_again(graph: torch.fx.Graph) -> None:
     """Let the backward pass create its own views of inputs.
 
-    It then receives the inputs themselves, such as weights, and not views that the forward pass
+    The backward pass then receives inputs such as weights, instead of views that the forward pass
     saved.
     """
-    # If a view is viewed again, the last view is copied first.
+    # In a chain of views, the last view is copied first.
     for node in reversed(list(graph.nodes)):
         if not _is_view_of_input(node):
             continue
