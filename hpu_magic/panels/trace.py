@@ -32,8 +32,8 @@ class Trace:
     Whenever the trace is full, the resolution is halved: every second row is dropped, and from then
     on, only every second (then every fourth, and so on) new row is kept. A row that contains only a
     time is a gap and is always kept. The row with the best value in the last column, according to
-    ``goal`` (``min`` or ``max``), is also kept, and is added together with the next row that is
-    kept. The first column is the time.
+    ``goal`` (``min`` or ``max``), is also kept: it is stored when the next row is stored. The first
+    column is the time.
     """
 
     def __init__(

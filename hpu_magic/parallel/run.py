@@ -7,9 +7,13 @@ process group, because they may have entered different collectives.
 
 from __future__ import annotations
 
+import contextlib
 import queue
+import signal
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -39,6 +43,7 @@ class CellRun:
     states: dict[int, RankState] = field(default_factory=dict)
     failures: dict[int, RankFailure] = field(default_factory=dict)
     _events: queue.SimpleQueue[tuple[int, str, Any]] = field(default_factory=queue.SimpleQueue)
+    _interrupts: deque[float] = field(default_factory=deque)  # times of the user's interrupts
     _waiting: dict[int, set[str]] = field(default_factory=dict)
     _replies: dict[int, Any] = field(default_factory=dict)
     _interrupted: list[int] = field(default_factory=list)
@@ -57,23 +62,40 @@ class CellRun:
         KeyboardInterrupt
             The user interrupted the cell.
         """
-        unsent = list(self.ranks)
-        while unsent or (self._waiting and not self._gave_up):
-            try:
-                while unsent:
-                    self._send(unsent[0], code, number)
-                    unsent.pop(0)
+        with self._collect_interrupts():
+            for rank in self.ranks:
+                self._send(rank, code, number)
+            while self._waiting and not self._gave_up:
                 self._step()
-            except KeyboardInterrupt:
-                now = time.monotonic()
-                if self._interrupted_at is None:
-                    self._interrupted_at = now
-                    unsent.clear()
-                    self._interrupt(now + _INTERRUPT_SECONDS)
-                elif now - self._interrupted_at > _AGAIN_SECONDS:
-                    break
-        self.output.finish()
+            self.output.finish()
+        self._check_interrupts()
         self._raise()
+
+    @contextlib.contextmanager
+    def _collect_interrupts(self) -> Iterator[None]:
+        """Collect the user's interrupts, because an exception could end any statement halfway."""
+        if threading.current_thread() is not threading.main_thread():  # receives no interrupts
+            yield
+            return
+
+        def collect(*_: object) -> None:
+            self._interrupts.append(time.monotonic())
+            self._events.put((-1, "interrupt", None))  # wakes `_step`
+
+        before = signal.signal(signal.SIGINT, collect)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _check_interrupts(self) -> None:
+        while self._interrupts:
+            moment = self._interrupts.popleft()
+            if self._interrupted_at is None:
+                self._interrupted_at = moment
+                self._interrupt(moment + _INTERRUPT_SECONDS)
+            elif moment - self._interrupted_at > _AGAIN_SECONDS:
+                self._gave_up = True
 
     def _send(self, rank: int, code: str, number: int | None) -> None:
         client, engine = self.workers.client, self.workers.engines[rank]
@@ -97,6 +119,7 @@ class CellRun:
 
     def _step(self) -> None:
         """Handle one event, and check the deadlines periodically."""
+        self._check_interrupts()
         now = time.monotonic()
         if now >= self._due:  # also when ranks print continuously
             self._due = now + _TICK
@@ -106,6 +129,8 @@ class CellRun:
         try:
             rank, kind, content = self._events.get(timeout=_TICK)
         except queue.Empty:
+            return
+        if kind == "interrupt":
             return
         if kind == "reply":
             self._on_reply(rank, content)

@@ -211,7 +211,7 @@ class Names:
         return name.id in self._scopes[name].find(name.id).names
 
     def kind(self, node: ast.AST) -> ast.ClassDef | None:
-        """Return the cell's class that an expression refers to or is an instance of, if known."""
+        """Return the class from the cell that an expression names or instantiates, if known."""
         scope = self._scopes[node].node
         around = self.parents.get(scope)
         first = _first_parameter(scope) if isinstance(scope, _FUNCTIONS) else None

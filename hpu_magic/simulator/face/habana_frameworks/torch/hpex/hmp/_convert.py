@@ -41,8 +41,8 @@ def convert(
     """Make PyTorch's functions compute in bfloat16 or float32 on the device, based on op lists.
 
     Call this function once before training; a second call replaces the lists. In all threads, the
-    functions of ``torch``, ``torch.nn.functional`` and ``torch.Tensor`` cast their float32 and
-    bfloat16 tensors on the device.
+    functions of ``torch``, ``torch.nn.functional`` and ``torch.Tensor`` then convert float32 and
+    bfloat16 arguments that are tensors on the device.
 
     An operator that is in a list computes in that list's dtype. Other operators with several
     tensors (``add``, ``cat``, ...) compute in the widest dtype, and all remaining operators in the
