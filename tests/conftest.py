@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,6 +60,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if "golden" in getattr(item, "fixturenames", ())]
     if "HPU_MAGIC_TEST_LAZY" in os.environ:
         items[:] = [item for item in items if item.get_closest_marker("once") is None]
+    _sort_by_length(items)
 
 
 @pytest.fixture
@@ -108,6 +110,32 @@ SPREAD = (
 )
 
 
+# Folders with the longest files. Their tests start first, so that no worker is alone at the end.
+LONG = {
+    "distributed",
+    "dry_runs",
+    "estimates",
+    "examples",
+    "front_ends",
+    "huggingface",
+    "lightning",
+    "notebooks",
+    "parallel",
+    "serving",
+    "testing",
+}
+
+
+def _sort_by_length(items: list[pytest.Item]) -> None:
+    sizes = Counter(item.path for item in items)
+
+    def key(item: pytest.Item) -> tuple[bool, bool, int]:
+        path = item.path
+        return path.stem in SPREAD, path.parent.name not in LONG, -sizes[path]
+
+    items.sort(key=key)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Run each file on one worker, so that its tests share fixtures; split the longest files."""
@@ -119,6 +147,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             spread = Path(path).stem in SPREAD
             return nodeid if spread else path
 
+    config.option.loadscopereorder = False  # the tests are already sorted
     return ByFile(config, log)
 
 
