@@ -68,6 +68,8 @@ def _transformers(kind: str, **options: Any) -> Callable[[], nn.Module]:
 
         model = getattr(transformers, kind)
         model = model(model.config_class(use_cache=False, **options))
+        # Otherwise, a warning about an unknown loss divides compiled graphs.
+        model.loss_type = model.loss_type or "ForCausalLM"
         return model.to(torch.bfloat16).train()
 
     return build
@@ -110,7 +112,6 @@ class _Convolutions(nn.Module):
 _LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16}
 _LARGE |= {"intermediate_size": 4096}
 _SEVEN = {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32}
-_CAUSAL = {"loss_type": "ForCausalLM"}  # otherwise, a warning divides compiled graphs
 _ANSWERS = {"start_positions": (32,), "end_positions": (32,)}
 STEPS = {
     "MLP, DDP": Step(_mlp, lambda: {"input": torch.ones(4096, 8192, dtype=torch.bfloat16)}, "ddp"),
@@ -124,7 +125,7 @@ STEPS = {
         _text(32, 384, **_ANSWERS),
         "ddp",
     ),
-    "GPT-2, DDP": Step(_transformers("GPT2LMHeadModel", **_CAUSAL), _text(32, 1024), "ddp"),
+    "GPT-2, DDP": Step(_transformers("GPT2LMHeadModel"), _text(32, 1024), "ddp"),
     "T5-base, DDP": Step(
         _transformers(
             "T5ForConditionalGeneration",
@@ -152,7 +153,7 @@ STEPS = {
         _transformers("Qwen2ForCausalLM", **_SEVEN, intermediate_size=11008), _text(4, 2048), "fsdp"
     ),
     "GPT-2 XL, FSDP": Step(
-        _transformers("GPT2LMHeadModel", **_CAUSAL, n_embd=1600, n_layer=48, n_head=25),
+        _transformers("GPT2LMHeadModel", n_embd=1600, n_layer=48, n_head=25),
         _text(4, 1024),
         "fsdp",
     ),

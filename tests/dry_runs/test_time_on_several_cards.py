@@ -6,7 +6,7 @@ import textwrap
 import pytest
 
 from hpu_magic.dry_runs.run import Request, dry_run
-from tools.card_times import LARGEST, compared
+from tools.card_times import LARGEST, compared, table
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,10 @@ def test_time_of_a_step_equals_the_estimate(step, cards):
 
 def test_graphs_of_lazy_ddp_are_those_of_the_estimate():
     assert abs(compared("GPT-2, DDP", 8, "lazy").difference) < LARGEST
+
+
+def test_page_lists_each_mode():
+    assert table().listed() == ["eager, 8 cards", "lazy, 8 cards", "compile, 1 card"]
 
 
 def test_report_lists_the_bytes_of_each_kind_of_collective(tmp_path):

@@ -55,3 +55,16 @@ def test_layers_of_fsdp_are_separate_lazy_graphs(program):
     graphs = graphs_of(program, "lazy", parse(8, "fsdp"))
     # The last layer has one graph for both passes, because its weights are already there.
     assert len(phases(program, graphs.parts)) == 4 + 3 + 1
+
+
+def test_modules_with_sharded_weights_are_separate_lazy_graphs_with_zero3(program):
+    graphs = graphs_of(program, "lazy", parse(8, "zero3"))
+    ends = {
+        program.operations[number - 1].module
+        for number in range(1, len(graphs.parts))
+        if graphs.parts[number] > graphs.parts[number - 1]
+    }
+    assert graphs.parts == graphs.whole
+    # Activations have no weights, and are in the graph of the layer before them.
+    assert {"0.1", "1.1", "2.1"} <= ends
+    assert len(phases(program, graphs.parts)) == 4 + 3 + 1

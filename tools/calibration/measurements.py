@@ -170,6 +170,7 @@ def _training(each: Measurement) -> Job:
             row["recomputed"],
             row["trained"],
             row["attention"],
+            row["mode"] == "compile",
         )
         return workload_of(
             program,
@@ -184,8 +185,8 @@ def _training(each: Measurement) -> Job:
 
     samples = batch * layout.data * accumulate
     amount = samples * (int(row["tokens"]) if row["unit"] == "tokens/s" else 1)
-    # DDP's buckets of gradients do not end with the layers, and they divide graphs.
-    divided = row["mode"] == "lazy" and layout.data > 1 and not layout.zero
+    # Exchanges divide graphs, but DDP's buckets of gradients do not end with the layers.
+    divided = row["mode"] == "lazy" and layout.data > 1 and layout.zero in (0, 3)
     workload = alike_added(step(None)) if divided else _of_all_layers(row["model"], step)
     return Job(each, ((workload, 1.0),), amount)
 
@@ -205,6 +206,7 @@ def _training_program(
     recomputed: str,
     trained: str,
     attention: str,
+    compiled: bool,
 ) -> Program:
     own = "sdpa" if attention == "fused" else attention
     model = models.built(name, layers, own)
@@ -220,6 +222,7 @@ def _training_program(
             autocast=torch.bfloat16 if mixed else None,
             optimizer=maker("sgd" if name == "resnet-50" else "fusedadamw"),
             checkpointing=recomputed,
+            compiled=compiled,
         ),
     )
 

@@ -9,7 +9,8 @@ from hpu_magic.estimates.cost.products import name_of
 from hpu_magic.estimates.layout import Layout
 from hpu_magic.estimates.tracing.program import Phase, Program, Role
 
-_FSDP = 3  # stage of ZeRO
+_GATHERS = 3  # stage of ZeRO
+_PERSISTENT = 100_000  # elements of a weight that DeepSpeed does not shard
 _LAYER = re.compile(r"(?:.*?\.)??\d+(?=\.|$)")
 _FIRST_BUCKET, _BUCKET = 2**20, 25 * 2**20
 """Size in bytes of DDP's first bucket of gradients, and of the others."""
@@ -31,7 +32,7 @@ def graphs_of(program: Program, mode: str, layout: Layout) -> Graphs:
     """Return the graphs of a step.
 
     In lazy mode and HPU Graphs, the forward and backward passes are one graph, and the optimizer is
-    another. In lazy mode, a graph ends when FSDP gathers the weights of a layer, and when DDP
+    another. In lazy mode, a graph ends when FSDP or ZeRO stage 3 gathers weights, and when DDP
     exchanges a bucket of gradients. In compiled code, each pass is a graph, and autograd creates
     the gradient of the loss between them.
     """
@@ -43,8 +44,9 @@ def graphs_of(program: Program, mode: str, layout: Layout) -> Graphs:
         whole[alone] = _LOSS
     if mode != "lazy" or layout.data == 1:
         return Graphs(whole, whole, alone)
-    if layout.zero == _FSDP and not layout.in_float32:
-        parts = _divided(whole, _ends_before_layers(program))
+    if layout.zero == _GATHERS:
+        gathered = _modules_of_zero(program) if layout.in_float32 else _layers(program)
+        parts = _divided(whole, _ends_before_modules(program, gathered))
         return Graphs(parts, parts)
     return Graphs(whole, whole if layout.zero else _divided(whole, _ends_of_buckets(program)))
 
@@ -77,13 +79,26 @@ def _gradient_of_loss(program: Program) -> int | None:
     return last if begins else None
 
 
-def _ends_before_layers(program: Program) -> set[int]:
-    """Return the indexes of the operations after which a layer of a list begins."""
+def _layers(program: Program) -> list[str]:
+    """Return the layer of a list that each operation belongs to, or an empty string."""
+    found = (_LAYER.match(operation.module) for operation in program.operations)
+    return [each[0] if each else "" for each in found]
+
+
+def _modules_of_zero(program: Program) -> list[str]:
+    """Return the module of each operation if DeepSpeed gathers its weights, or an empty string."""
+    sizes = ((each.name.rpartition(".")[0], each.elements) for each in program.parameters)
+    sharded = {name for name, elements in sizes if elements > _PERSISTENT}
+    names = (operation.module for operation in program.operations)
+    return [name if name in sharded else "" for name in names]
+
+
+def _ends_before_modules(program: Program, modules: list[str]) -> set[int]:
+    """Return the indexes of the operations after which another module begins."""
     ends, current = set(), ""
-    for number, operation in enumerate(program.operations):
-        found = _LAYER.match(operation.module)
-        if found and operation.phase is not Phase.OPTIMIZER and found[0] != current:
-            current = found[0]
+    for number, (operation, module) in enumerate(zip(program.operations, modules, strict=True)):
+        if module and operation.phase is not Phase.OPTIMIZER and module != current:
+            current = module
             ends.add(number - 1)
     return ends
 
