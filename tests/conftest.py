@@ -22,6 +22,7 @@ from lazy_process import LazyProcess
 from notebook_kernel import NotebookKernel, running_kernel
 from small_fit import SETUP
 
+gc.disable()  # until all tests are collected, because most of this time is for imports
 _PRIVATE = tempfile.mkdtemp(prefix="hpu_magic_tests_")
 atexit.register(shutil.rmtree, _PRIVATE, ignore_errors=True)
 os.environ["HPU_MAGIC_CARDS_DIR"] = os.path.join(_PRIVATE, "cards")
@@ -84,6 +85,7 @@ def pytest_collection_finish() -> None:
     """Freeze the modules imported during collection, so that the garbage collector skips them."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 # accelerate and Lightning import DeepSpeed, if it is installed.
@@ -298,6 +300,16 @@ def forked_dry_runs(forked_python: ForkedPython, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(Processes, "create", forked_python.popen)
 
 
+@pytest.fixture(scope="module")
+def forked_kernels(forked_python: ForkedPython) -> Iterator[None]:
+    """Start the kernels of the module as forks; not suitable for tests of a kernel's start."""
+    from jupyter_client.provisioning import local_provisioner
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local_provisioner, "launch_kernel", forked_python.kernel)
+        yield
+
+
 # Python runs this at start. The path of the library is fixed in the binding.
 _FIND_LIBRARY = """
 from pyhlml.hlml_lib import LibHLML
@@ -320,7 +332,7 @@ def hlml_cards(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def lazy() -> Iterator[NotebookKernel]:
+def lazy(forked_kernels: None) -> Iterator[NotebookKernel]:
     """A kernel in lazy mode, shared by the tests of a module."""
     first = "%load_ext hpu_magic\nimport torch\nfrom torch import nn\n"
     first += "import habana_frameworks.torch.core as htcore"

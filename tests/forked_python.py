@@ -8,11 +8,13 @@ own environment. At its end, a script joins its threads and runs its exit handle
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, BinaryIO
@@ -21,7 +23,8 @@ LONGEST = 120
 """Time limit of a script in seconds."""
 
 _LOOP = """
-import atexit, contextlib, fcntl, gc, json, os, runpy, select, socket, sys
+import atexit, contextlib, fcntl, gc, importlib.machinery, json, os, runpy, select, socket, sys
+import tempfile
 
 finished = False
 
@@ -50,6 +53,30 @@ def send(reply, number):
 def close(files):
     for file in files:
         os.close(file)
+
+class Hidden:
+    "Finder that hides torch until the program imports it, like in a new process."
+
+    def __init__(self):
+        names = [name for name in sys.modules if name.partition(".")[0] == "torch"]
+        self.spec, self.modules = torch.__spec__, {name: sys.modules.pop(name) for name in names}
+        sys.meta_path.insert(0, self)
+
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            spec = importlib.machinery.ModuleSpec(name, self, origin=torch.__file__)
+            spec.submodule_search_locations = torch.__path__
+            return spec
+
+    def create_module(self, spec):
+        return torch
+
+    def exec_module(self, module):
+        sys.meta_path.remove(self)
+        module.__spec__ = self.spec
+        sys.modules.update(self.modules)
+        if torch._is_device_backend_autoload_enabled():
+            torch._import_device_backends()
 
 def next_fork():
     "Fork for each request, and return the request and its files in the fork."
@@ -85,6 +112,9 @@ if request["session"]:
 os.chdir(request["folder"])
 os.environ.clear()
 os.environ.update(request["environment"])
+tempfile.tempdir = None  # depends on the environment
+if request["hides_torch"]:
+    Hidden()
 sys.stdout.reconfigure(write_through="PYTHONUNBUFFERED" in os.environ)
 sys.argv = request["arguments"]
 if sys.argv[0] == "-m":
@@ -105,6 +135,8 @@ finished = True
 
 class Fork:
     """A forked process, with the same methods as `subprocess.Popen`."""
+
+    stdin = stdout = stderr = None
 
     def __init__(self, replies: int) -> None:
         self._replies = replies
@@ -132,10 +164,18 @@ class Fork:
             return self.wait(0)
         return None
 
+    def send_signal(self, number: int) -> None:
+        """Send a signal to the process if it still runs."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
     def kill(self) -> None:
         """Kill the process."""
-        if self.poll() is None:
-            os.kill(self.pid, 9)
+        self.send_signal(signal.SIGKILL)
+
+    def terminate(self) -> None:
+        """End the process."""
+        self.send_signal(signal.SIGTERM)
 
     def __del__(self) -> None:
         os.close(self._replies)
@@ -186,13 +226,19 @@ class ForkedPython:
         stderr: Any = None,
         pass_fds: Sequence[int] = (),
         start_new_session: bool = False,
+        cwd: str | None = None,
+        hides_torch: bool = False,
     ) -> Fork:
-        """Start a Python command like `subprocess.Popen`, but in a fork without standard input."""
+        """Start a Python command like `subprocess.Popen`, but in a fork without standard input.
+
+        With `hides_torch`, the program can set up its environment before it imports torch.
+        """
         assert stdin == subprocess.DEVNULL
         request = {
             "arguments": list(command[1:]),
             "environment": dict(env),
-            "folder": os.getcwd(),
+            "folder": cwd or os.getcwd(),
+            "hides_torch": hides_torch,
             "numbers": [1, 2, *pass_fds],
             "session": start_new_session,
         }
@@ -205,7 +251,20 @@ class ForkedPython:
             text = json.dumps(request).encode()
             socket.send_fds(self._requests, [text], [reply, *outputs, *pass_fds])
             os.close(reply)
-        return Fork(replies)
+        fork = Fork(replies)
+        with suppress(ProcessLookupError):
+            while start_new_session and os.getsid(fork.pid) != fork.pid:
+                time.sleep(0.001)
+        return fork
+
+    def kernel(
+        self, command: Sequence[str], *, env: Mapping[str, str], cwd: str | None = None, **_: Any
+    ) -> Fork:
+        """Start a kernel like `jupyter_client.launcher.launch_kernel`."""
+        environment = {**env, "JPY_PARENT_PID": str(os.getpid())}
+        return self.popen(
+            command, env=environment, cwd=cwd, start_new_session=True, hides_torch=True
+        )
 
     def close(self) -> None:
         """End the process that forks."""
