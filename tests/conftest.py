@@ -11,6 +11,7 @@ import tempfile
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -300,14 +301,18 @@ def forked_dry_runs(forked_python: ForkedPython, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(Processes, "create", forked_python.popen)
 
 
-@pytest.fixture(scope="module")
-def forked_kernels(forked_python: ForkedPython) -> Iterator[None]:
-    """Start the kernels of the module as forks; not suitable for tests of a kernel's start."""
+@pytest.fixture(scope="session")
+def forked_kernels(forked_python: ForkedPython) -> Callable[[], AbstractContextManager[None]]:
+    """A context in which kernels start as forks; not suitable for tests of a kernel's start."""
     from jupyter_client.provisioning import local_provisioner
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local_provisioner, "launch_kernel", forked_python.kernel)
-        yield
+    @contextmanager
+    def forked() -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(local_provisioner, "launch_kernel", forked_python.kernel)
+            yield
+
+    return forked
 
 
 # Python runs this at start. The path of the library is fixed in the binding.
@@ -332,11 +337,11 @@ def hlml_cards(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def lazy(forked_kernels: None) -> Iterator[NotebookKernel]:
+def lazy(forked_kernels: Callable[[], AbstractContextManager[None]]) -> Iterator[NotebookKernel]:
     """A kernel in lazy mode, shared by the tests of a module."""
     first = "%load_ext hpu_magic\nimport torch\nfrom torch import nn\n"
     first += "import habana_frameworks.torch.core as htcore"
-    with running_kernel(first, PT_HPU_LAZY_MODE="1") as kernel:
+    with forked_kernels(), running_kernel(first, PT_HPU_LAZY_MODE="1") as kernel:
         yield kernel
 
 

@@ -3,6 +3,7 @@
 import importlib.util
 import re
 import sys
+from contextlib import nullcontext
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -31,22 +32,26 @@ FIXTURES = {
 }
 
 
-def notebook(name, *modules):
-    """Return a fixture that executes a notebook if the modules are installed."""
+def notebook(name, *modules, forked=False):
+    """Return a fixture that executes a notebook if the modules are installed.
+
+    With `forked`, its kernel is a fork of a process that has imported torch.
+    """
 
     @pytest.fixture(scope="module")
-    def executed(tmp_path_factory):
+    def executed(tmp_path_factory, forked_kernels):
         for module in modules:
             if importlib.util.find_spec(module) is None:
                 pytest.skip(f"{module} is not installed")
-        return execute(name, tmp_path_factory.mktemp(name))
+        with forked_kernels() if forked else nullcontext():
+            return execute(name, tmp_path_factory.mktemp(name))
 
     return executed
 
 
-loop = notebook("plain_loop")
+loop = notebook("plain_loop", forked=True)
 modes = notebook("execution_modes")
-graphs = notebook("hpu_graphs")
+graphs = notebook("hpu_graphs", forked=True)
 precision = notebook("mixed_precision")
 fp8 = notebook("fp8", "neural_compressor")
 porting = notebook("porting_from_cuda")
