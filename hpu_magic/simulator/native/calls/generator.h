@@ -1,6 +1,6 @@
-// The device's random generator. It uses the same Mersenne twister as the CPU, so a given seed
-// produces the same state and the same numbers as on the CPU. DTensor sets an offset, which selects
-// a position in the seed's sequence and is part of the state.
+// The device's random generator. The generator uses the same Mersenne twister as the CPU, so a
+// given seed produces the same state and the same numbers as on the CPU. DTensor sets an offset,
+// which selects a position in the seed's sequence and is part of the state.
 #pragma once
 
 #include <ATen/core/Generator.h>

@@ -73,8 +73,9 @@ void HostCall::run_on_shapes() {
   run();
 }
 
-/// Returns whether the call overwrites an argument without reading it. This requires that the
-/// output's size was inferred; otherwise, it is unknown before the kernel runs.
+/// Returns whether the call overwrites an argument without reading it. For an out= argument, the
+/// size of the output must have been inferred; otherwise, the size is unknown until the kernel
+/// runs.
 bool HostCall::overwrites(size_t i) const {
   return (outputs_ && schema_.arguments()[i].is_out()) || (i == 0 && is_fill(op_));
 }

@@ -32,8 +32,8 @@ class HostCall {
   void run();
 
   /// Runs the call and stores new results in `outputs`, which are pending device tensors, in order.
-  /// Written arguments keep their sizes and strides, or get those in `resized`, even if the kernel
-  /// chooses different ones.
+  /// Arguments that the call writes to keep their sizes and strides, or take those in `resized`,
+  /// even if the kernel chooses different ones.
   void run_into(c10::ArrayRef<at::Tensor> outputs, c10::ArrayRef<Resized> resized);
 
   /// Runs an operator that only uses shapes, such as a view. Does not access memory.

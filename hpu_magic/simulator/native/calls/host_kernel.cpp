@@ -1,4 +1,4 @@
-// How a call runs the CPU kernel, including dtypes that the kernel does not support.
+// Runs the CPU kernel of a call, even for dtypes that the kernel does not support.
 #include "calls/dtypes.h"
 #include "calls/host_call.h"
 #include "calls/thread_modes.h"

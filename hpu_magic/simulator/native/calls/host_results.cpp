@@ -1,4 +1,4 @@
-// How the CPU kernel's results become device tensors.
+// Converts the CPU kernel's results to device tensors.
 #include "calls/host_call.h"
 #include "calls/tensors_of.h"
 #include "memory/card_types.h"

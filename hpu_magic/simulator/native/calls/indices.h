@@ -1,5 +1,5 @@
-// Indices out of range, which a card does not check. The simulator's rule is an assumption that
-// follows from how vLLM's Gaudi plug-in pads positions, slots and groups with -1:
+// Indices out of range, which a card does not check. The simulator's rule is an assumption, based
+// on how vLLM's Gaudi plug-in pads positions, slots and groups with -1:
 //
 // - An index from -size to -1 counts from the end.
 // - Other indices out of range read the nearest element. `index_copy`, `index_add`, `index_reduce`

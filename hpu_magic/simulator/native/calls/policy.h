@@ -10,9 +10,9 @@
 namespace hpu::policy {
 
 /// `operators` are the operators that have a device kernel, for example "add.Tensor".
-/// `place_on_cpu` is the value of PT_HPU_PLACE_ON_CPU. If it is empty, all other operators may fall
-/// back to the CPU. "none" forbids all fallbacks, and a list of names allows fallbacks of only
-/// those operators.
+/// `place_on_cpu` is the value of PT_HPU_PLACE_ON_CPU. If `place_on_cpu` is empty, all other
+/// operators may fall back to the CPU. "none" forbids all fallbacks, and a list of names allows
+/// fallbacks of only those operators.
 void set(const std::vector<std::string>& operators, const std::string& place_on_cpu);
 
 bool falls_back(const c10::OperatorHandle& op);

@@ -11,13 +11,13 @@
 namespace hpu {
 
 /// Returns whether an operator writes to this argument, or whether this return value is an argument
-/// that it has written to.
+/// that the operator writes to.
 inline bool is_written(const c10::Argument& declared) {
   return declared.alias_info() && declared.alias_info()->isWrite();
 }
 
-/// Returns whether an argument is a statistic that batch normalization updates. Not all of its
-/// operators declare that they write to it.
+/// Returns whether an argument is a statistic that batch normalization updates. Some of the
+/// operators do not declare that they write to these statistics.
 inline bool is_running_statistic(const c10::Argument& declared) {
   return declared.name() == "running_mean" || declared.name() == "running_var";
 }

@@ -81,7 +81,7 @@ struct Announcements::Slot {
   std::array<std::atomic<uint64_t>, std::tuple_size_v<Name>> name;
 };
 
-/// The Python line that a rank is currently executing. Only this rank writes to this memory, except
+/// The Python line that a rank is currently executing. Only that rank writes to this struct, except
 /// that other ranks increment the number of requests.
 struct Announcements::Response {
   std::atomic<uint64_t> requested;

@@ -24,14 +24,14 @@ class Announcements {
 
   static size_t bytes_for(int size);
 
-  /// Publishes a call of this rank, unless it receives a message.
+  /// Publishes a call of this rank, unless the call receives a message.
   void announce(const Call& call);
 
   /// Returns the calls of other ranks that do not match this call, by rank.
   std::map<int, std::string> differing(const Call& call) const;
 
-  /// Returns when the last rank that made this call was ready, on its card's clock. For a received
-  /// message, only the sender and this rank count.
+  /// Returns the time on its card's clock when the last rank that made this call was ready. For a
+  /// received message, only the sender and this rank count.
   double last_ready(const Call& call) const;
 
   bool shared() const {

@@ -21,8 +21,8 @@ class Function {
   explicit Function(py::function function)
       : held_(new py::function(std::move(function)), &drop) {}
 
-  /// Returns the function's result. Returns the text `otherwise` if Python is exiting, followed by
-  /// the error message if the function raised an error.
+  /// Returns the function's result, or `otherwise` if Python is exiting. If the function raises an
+  /// error, returns `otherwise` followed by the error message.
   template <class... Arguments>
   std::string operator()(const std::string& otherwise, Arguments&&... arguments) const {
     const InterpreterGuard guard;

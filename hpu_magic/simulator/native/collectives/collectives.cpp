@@ -1,5 +1,5 @@
-// Collectives that reduce tensors or return the same result to all ranks. They are implemented with
-// the transport's collectives.
+// Collectives that reduce tensors or return the same result to all ranks. All of them use the
+// transport's collectives.
 #include "collectives/backend.h"
 #include "collectives/operands.h"
 

@@ -38,7 +38,7 @@ struct Call {
   // The position of this call among the collectives that this rank started in the group; 0 for a
   // message.
   uint64_t place = 0;
-  // When this rank is ready, on the card's clock; negative if the clock is off.
+  // The time on the card's clock when this rank is ready; negative if the clock is off.
   double ready = -1;
   Message message{};
 };
@@ -54,11 +54,11 @@ class Work final : public c10d::Work {
     transfer_ = transfer;
   }
 
-  /// Completes the work, with an error unless `failure` is null. `slowest` is when the last rank or
-  /// the sender of a message was ready, on the card's clock.
+  /// Completes the work, with an error unless `failure` is null. `slowest` is the time on the
+  /// card's clock when the last rank, or the sender of a message, was ready.
   void end(const std::exception_ptr& failure, double slowest = 0);
 
-  /// Returns when the completed work ended on the card's clock, or 0 if the clock was off.
+  /// Returns the time on the card's clock when the completed work ended, or 0 if the clock was off.
   double end_on_card() const {
     return end_on_card_;
   }
@@ -88,8 +88,8 @@ class Work final : public c10d::Work {
 /// synchronizing all streams of a card. Rethrows an exception that was raised by a signal handler.
 void wait_for_all();
 
-/// Calls `then` once, on any thread, when `transport` completes. Its argument is the error, or null
-/// if there is none.
+/// Calls `then` once, on any thread, when `transport` completes. The argument of `then` is the
+/// error, or null if there is none.
 void on_completion(
     const c10::intrusive_ptr<c10d::Work>& transport, std::function<void(std::exception_ptr)> then);
 

@@ -39,8 +39,8 @@ SavedVariable saved(const at::Tensor& value, at::TensorList results) {
   return {tied ? value.detach() : value, /*is_output=*/false};
 }
 
-/// Makes a result independent of its base in the program, because callers may write to it. Such
-/// writes still increment the version of saved tensors.
+/// Makes a result independent of its base in the program, because callers may write to the result.
+/// These writes still increment the version of saved tensors.
 at::Tensor without_base(const at::Tensor& result) {
   if (!result.is_view()) {
     return result;
@@ -97,8 +97,8 @@ struct Once : torch::autograd::Function<Once> {
 };
 
 /// Makes it an error to differentiate the gradients again. Connects the gradients to the next nodes
-/// of their node and to the gradients from which they were computed, because autograd skips nodes
-/// that are not on a path to the requested gradients.
+/// of the node that computed them, and to the incoming gradients, because autograd skips nodes that
+/// are not on a path to the requested gradients.
 void refuse_twice(
     variable_list& gradients, const Node& node, const variable_list& upstream,
     const std::string& refusal) {

@@ -97,8 +97,8 @@ int64_t compute(char operation, int64_t left, int64_t right) {
   }
 }
 
-/// Returns whether the sizes of results may depend on values. The order of a result is only known
-/// if its sizes are.
+/// Returns whether the sizes of results may depend on values. The memory order of a result is known
+/// only if its sizes are known.
 bool depends_on_values(const c10::OperatorHandle& op, const Program::Orders& orders) {
   const bool sizes_are_known = !orders.empty() &&
       std::all_of(orders.begin(), orders.end(), [](const auto& order) { return order.has_value(); });

@@ -27,7 +27,7 @@ void check_lengths(const char* name, const at::Tensor& lengths, int64_t batch, i
       "CTCLoss ", name, " must be between 0 and ", most, ", but got ", lengths, ".");
 }
 
-/// Checks that the targets are valid class indices. PyTorch's kernel does not check this.
+/// Checks that the targets are valid class indices. PyTorch's kernel does not check the targets.
 void check_targets(const CtcSequences& sequences) {
   const at::Tensor& targets = sequences.targets;
   at::Tensor used = targets;

@@ -1,5 +1,5 @@
-// Matmul and math functions for inference that a card fuses or approximates. Here, they are
-// computed in float32, because the approximations are not published.
+// Matmul and math functions for inference that a card fuses or approximates. The simulator computes
+// these functions in float32, because the approximations are not published.
 #include "custom/define.h"
 
 namespace hpu::custom {

@@ -4,7 +4,7 @@
 namespace hpu::custom {
 namespace {
 
-/// Indexes the leading dimensions. Each of these dimensions needs an index.
+/// Indexes the leading dimensions, each of which needs an index.
 at::Tensor plain_index(const at::Tensor& self, at::TensorList indices) {
   TORCH_CHECK(
       static_cast<int64_t>(indices.size()) <= self.dim(), "plain_index has ", indices.size(),

@@ -150,7 +150,7 @@ struct Hooks final : at::HPUHooksInterface {
   bool hasHPU() const override {
     return true;
   }
-  // Not marked override, because these two functions were added in PyTorch 2.8.
+  // These two functions are not marked override, because they were added in PyTorch 2.8.
   bool isBuilt() const {
     return true;
   }

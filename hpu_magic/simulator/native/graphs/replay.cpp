@@ -56,8 +56,8 @@ std::optional<c10::OperatorHandle> find_out_form(const c10::OperatorHandle& op) 
 
 }  // namespace
 
-/// Prepares the arguments of the kernel. If the computation of a tensor failed, the step stays unprepared,
-/// and the node either raises the tensor's error or overwrites the tensor.
+/// Prepares the arguments of the kernel. If the computation of a tensor failed, the arguments are
+/// not prepared, and the node either raises the tensor's error or overwrites the tensor.
 ReplayStep::Mode ReplayStep::prepare() {
   arguments_.clear();
   views_.clear();

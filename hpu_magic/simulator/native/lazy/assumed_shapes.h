@@ -16,9 +16,10 @@ bool depends_on_values(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue>
 /// Returns whether the host reads a value from the card to run a call, such as the size of a result.
 bool reads_card(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments);
 
-/// Returns the results of such an operator under these assumptions: a mask selects the portion
-/// `Assumption::share` of its elements, all elements are distinct, and non-maximum suppression
-/// keeps all boxes. Values that were computed are used. Raises an error for other operators.
+/// Returns the results of an operator whose result sizes depend on values. Assumptions: a mask
+/// selects the portion `Assumption::share` of its elements, all elements are distinct, and
+/// non-maximum suppression keeps all boxes. Values that were computed are not assumed. Raises an
+/// error for other operators.
 Inference assume_shapes(const c10::OperatorHandle& op, const torch::jit::Stack& arguments);
 
 }  // namespace hpu

@@ -23,7 +23,7 @@ bool assume_node(const Node& node);
 /// and shapes add the same amount.
 uint64_t digest_of_calls();
 
-/// Copies values in a dry run, or assumes those of `destination`.
+/// Copies values in a dry run if they are known. Otherwise, assumes the values of `destination`.
 void copy_or_assume(const at::Tensor& source, const at::Tensor& destination);
 
 }  // namespace hpu

@@ -28,7 +28,7 @@ struct Signature {
   bool complete = true;  // if false, an argument cannot be part of a signature
 };
 
-/// Combines a hash with a word.
+/// Combines a hash with a 64-bit word.
 uint64_t mixed(uint64_t hash, uint64_t word);
 
 Signature signature_of(const c10::OperatorHandle& op, const torch::jit::Stack& arguments);

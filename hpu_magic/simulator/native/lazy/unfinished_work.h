@@ -1,4 +1,4 @@
-// Recorded operations that are being run. They may fail or be interrupted.
+// Recorded operations that are being run, and that may fail or be interrupted.
 #pragma once
 
 #include "lazy/recorded_graph.h"

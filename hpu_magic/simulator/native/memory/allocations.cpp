@@ -35,8 +35,8 @@ struct Live {
 
 using LiveSet = std::unordered_map<uint64_t, Live>;
 
-/// All reservations, as a set at some time and the changes since then. The peak is a position among
-/// these changes, or an older set.
+/// All reservations, stored as a set at one point in time and the changes since then. The peak is a
+/// position among the changes, or an older set.
 class History {
  public:
   uint64_t add(events::PythonLine line, Phase phase, size_t bytes) {

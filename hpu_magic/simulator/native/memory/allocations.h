@@ -1,4 +1,5 @@
-// The device memory that each line of the user's code reserved. Recorded only in a dry run.
+// The device memory that each line of the user's code reserved. Reservations are recorded only in a
+// dry run.
 #pragma once
 
 #include "events/events.h"
@@ -37,7 +38,8 @@ struct Peak {
 /// Starts to record. Earlier reservations are not included.
 void record();
 
-/// Sets whether an optimizer is running. Other reservations are assigned to forward or backward.
+/// Sets whether an optimizer is running. Other reservations are assigned to the forward or the
+/// backward pass.
 void set_optimizing(bool on);
 
 /// Records a reservation of device memory by this thread.

@@ -46,7 +46,7 @@ std::string allocation_failed(size_t bytes) {
       bytes, " (", static_cast<double>(bytes) / (1 << 20), ")MB");
 }
 
-/// Reserves device memory. Returns false if that would exceed the capacity.
+/// Reserves device memory. Returns false if the reservation would exceed the capacity.
 bool try_reserve(size_t bytes) {
   acquire();
   if (bytes == 0) {

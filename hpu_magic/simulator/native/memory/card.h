@@ -45,8 +45,8 @@ void acquire();
 bool acquired();
 int64_t capacity();
 
-/// Reserves device memory. Raises the vendor's out-of-memory error if this exceeds the card's
-/// capacity.
+/// Reserves device memory. Raises the vendor's out-of-memory error if the reservation exceeds the
+/// card's capacity.
 void reserve(size_t bytes);
 
 /// Raises the out-of-memory error if `bytes` do not fit on the card in addition to the reserved
@@ -54,8 +54,8 @@ void reserve(size_t bytes);
 void check_room(size_t bytes, int64_t unreserved = 0);
 
 /// Frees memory and calls `attempt` again, like the bridge before it raises an error. Simulated
-/// memory is never fragmented, so only cached memory can be freed. This helps if the host is out of
-/// memory, but not if the card is full.
+/// memory is never fragmented, so only cached memory can be freed. Freeing it helps if the host is
+/// out of memory, but not if the card is full.
 bool defragment(const std::function<bool()>& attempt);
 
 /// Raises an out-of-memory error that explains that the host, not the card, is out of memory.

@@ -48,7 +48,7 @@ class MemoryCache {
     return {data, data, &give_back, c10::kCPU};
   }
 
-  /// Lends the memory of a tensor to a kernel. Freeing this memory has no effect.
+  /// Lends the memory of a tensor to a kernel. When the kernel frees this memory, nothing happens.
   c10::DataPtr lend_in_use(void* data) {
     const std::lock_guard lock(locks::cached_memory);
     in_use_.insert(data);

@@ -11,8 +11,8 @@ namespace hpu {
 
 /// While an instance exists, this thread can use the memory of each output for one CPU allocation
 /// of the same size. A kernel without an out= variant can therefore write directly to a captured
-/// tensor, instead of to a new block whose pages the operating system must clear. The outputs keep
-/// their memory in any case: a result that is in other memory is copied.
+/// tensor, instead of to a new block whose pages the operating system must clear. The outputs
+/// always keep their memory: a result in other memory is copied to it.
 class MemoryReuse {
  public:
   explicit MemoryReuse(c10::ArrayRef<at::Tensor> outputs);
@@ -23,8 +23,8 @@ class MemoryReuse {
   /// Returns the memory of an output of this size that has not been used yet, or null.
   void* borrow(size_t bytes);
 
-  /// Ends the reuse on this thread after the kernel has run. Each of the kernel's results may then
-  /// be in the memory of any output.
+  /// Ends the reuse on this thread after the kernel has run. Each result of the kernel may be in
+  /// the memory of any output.
   static void stop();
 
  private:

@@ -1,5 +1,5 @@
-// Memory that convolutions need on the card. It does not include the copies that CPU kernels create
-// when they reorder tensors into blocks of sixteen channels.
+// Memory that convolutions need on the card. The copies that CPU kernels create when they reorder
+// tensors into blocks of sixteen channels are not included.
 #pragma once
 
 #include "memory/card.h"

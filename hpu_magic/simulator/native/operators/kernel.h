@@ -1,8 +1,8 @@
 // Unboxed kernels for operators that training calls frequently.
 //
-// Kernel<at::_ops::add_Tensor>::call has the operator's own signature. It is equivalent to the
-// boxed fallback, but takes half a microsecond instead of two because it needs no stack. It
-// supports operators whose results either have new storages or are arguments that they write to.
+// Kernel<at::_ops::add_Tensor>::call has the operator's own signature. This function is equivalent
+// to the boxed fallback, but takes half a microsecond instead of two because it needs no stack.
+// Supported operators return results with new storages, or arguments that they write to.
 #pragma once
 
 #include "calls/dtypes.h"

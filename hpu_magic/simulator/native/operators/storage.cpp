@@ -88,7 +88,7 @@ at::Tensor empty_strided(
       size, stride, device_allocator(type), c10::DispatchKeySet(c10::DispatchKey::HPU), type));
 }
 
-/// Returns a tensor of zeros without memory. Autograd creates such tensors for gradients that are
+/// Returns a tensor of zeros without memory. Autograd calls this operator for gradients that are
 /// zero.
 at::Tensor efficient_zero_tensor(
     c10::SymIntArrayRef size, std::optional<at::ScalarType> dtype,
@@ -314,8 +314,8 @@ at::Tensor& fill_(at::Tensor& self, const at::Scalar& value) {
                                     : Kernel<at::_ops::fill__Scalar>::call_boxed(self, value);
 }
 
-/// Returns a row of zeros for each class outside 0 to num_classes - 1, where PyTorch's own kernel
-/// raises an error. Callers pad classes with -1.
+/// Returns a row of zeros for each class outside 0 to num_classes - 1. PyTorch's own kernel raises
+/// an error for these classes. Callers pad classes with -1.
 at::Tensor one_hot(const at::Tensor& self, int64_t num_classes) {
   TORCH_CHECK(
       self.scalar_type() == at::kLong, "one_hot needs classes of int64, but got ",

@@ -52,9 +52,9 @@ class Sequence {
     return operations_.empty();
   }
 
-  /// Launches the calls as one graph. Its price is determined the first time. `handles` returns the
-  /// engine's own references to storages; a storage without other references is a temporary result.
-  /// Returns the signature of the graph.
+  /// Launches the calls as one graph. The price of the graph is determined the first time.
+  /// `handles` returns the engine's own references to storages; a storage without other references
+  /// is a temporary result. Returns the signature of the graph.
   uint64_t launch_graph(const std::function<Handles()>& handles, bool runs = true) const;
 
   /// Determines the price of a single call and launches it.
@@ -82,7 +82,7 @@ class Sequence {
   uint64_t hash_ = 0x67726170;
 };
 
-/// Combines a hash with a word.
+/// Combines a hash with a 64-bit word.
 inline uint64_t mixed(uint64_t hash, uint64_t word) {
   hash = (hash ^ word) * 0xff51afd7ed558ccd;
   return hash ^ hash >> 32;

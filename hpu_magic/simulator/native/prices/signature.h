@@ -10,7 +10,7 @@
 namespace hpu::prices {
 
 /// Returns whether a tensor belongs to a trace or a transform. The operators on such a tensor call
-/// other operators, which are observed instead. A trace may record that its size was read, so the
+/// other operators, which are observed instead. A trace may record reads of a tensor's size, so the
 /// size must not be read.
 bool is_wrapper(const at::Tensor& tensor);
 bool is_on_card(const at::Tensor& tensor);

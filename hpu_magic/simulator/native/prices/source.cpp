@@ -15,7 +15,7 @@ namespace py = pybind11;
 namespace hpu::prices {
 namespace {
 
-// Leaked on purpose, because any thread may call it until the process ends.
+// Leaked on purpose, because any thread may call the function until the process ends.
 py::function* source = nullptr;
 py::function* link_source = nullptr;
 auto* first_error = new std::string;

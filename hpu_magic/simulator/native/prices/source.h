@@ -38,7 +38,8 @@ struct LinkQuestion {
 /// if the clock is off or the source raises an error.
 std::optional<clock::Transfer> launch_transfer(const LinkQuestion& question, bool is_message);
 
-/// Calls the price source. Returns nullopt if it raises an error, which is kept for the user.
+/// Calls the price source. If the source raises an error, stores the error for the user and returns
+/// nullopt.
 std::optional<clock::Price> ask_source(const Question& question);
 
 }  // namespace hpu::prices

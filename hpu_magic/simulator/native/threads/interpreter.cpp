@@ -72,7 +72,7 @@ void Interruption::check() {
   }
   locks::check_may_take_gil();
   pybind11::gil_scoped_acquire gil;
-  // This has no effect on threads other than Python's main thread.
+  // PyErr_CheckSignals() has no effect on threads other than Python's main thread.
   if (PyErr_CheckSignals() != 0) {
     throw Interrupted();
   }

@@ -56,13 +56,13 @@ at::Tensor dropped(const at::Tensor& probabilities, const at::Tensor& kept, doub
 /// Returns the largest score of each query, or minus infinity if there are no keys.
 at::Tensor largest_of(const at::Tensor& scores);
 
-/// Returns m and linv: the largest score in `dtype`, and 1 / sum(exp(score - m)). Both are 0 if all
-/// keys of a query are hidden.
+/// Returns m and linv: the largest score in `dtype`, and 1 / sum(exp(score - m)). Both results are
+/// 0 if all keys of a query are hidden.
 TwoTensors statistics(
     const at::Tensor& largest, const at::Tensor& log_sum, at::ScalarType dtype, bool fast);
 
-/// Returns whether `flash_attention` supports the operands. They must not be meta tensors and must
-/// all have the same number of channels.
+/// Returns whether `flash_attention` supports the operands. The operands must not be meta tensors
+/// and must all have the same number of channels.
 bool supports_flash_attention(
     const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Masks& masks);
 

@@ -18,7 +18,7 @@ void check_groups(const char* name, const at::Tensor& blocks, const at::Tensor& 
 }
 
 /// Returns exp(score - largest score of the row), the largest scores, and the rows' sums. Blocks
-/// with a negative group are padding. Their sums are computed as well.
+/// with a negative group are padding. The sums of padding are also computed.
 ThreeTensors block_softmax(
     const at::Tensor& attn, const OptionalTensor& block_bias, const at::Tensor& block_groups) {
   check_groups("BlockSoftmax", attn, block_groups);

@@ -66,8 +66,8 @@ at::Tensor within_window(const at::Tensor& scores, const Extent& extent) {
   return scores.masked_fill(outside, -std::numeric_limits<double>::infinity());
 }
 
-/// Returns the probabilities if the softmax also includes the sinks. They are zeros for a query
-/// without visible keys.
+/// Returns the probabilities if the softmax also includes the sinks. A query without visible keys
+/// has probabilities of zero.
 at::Tensor with_sinks(
     const at::Tensor& softmax, const at::Tensor& scores, const Extent& extent) {
   const bool limited = extent.before >= 0 || extent.after >= 0;

@@ -151,8 +151,8 @@ void sdpa_forward(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit
   torch::jit::push(*stack, out, m, linv, used_seed);
 }
 
-/// Returns whether linv cannot represent the sum of exponentials because m was rounded. If so, the
-/// backward pass computes the probabilities from the scores alone.
+/// Returns whether linv cannot represent the sum of exponentials because m was rounded. The
+/// backward pass then computes the probabilities from the scores alone.
 bool is_lost(const at::Tensor& m, const at::Tensor& linv) {
   constexpr double kSmallest = 1e-30;  // far below 1 / number of keys
   if (m.is_meta()) {

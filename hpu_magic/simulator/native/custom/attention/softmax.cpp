@@ -1,5 +1,5 @@
-// Variants of softmax for attention, usually over the last dimension. They are computed in float32,
-// because the vendor's approximations are not published.
+// Variants of softmax for attention, usually over the last dimension. All of them are computed in
+// float32, because the vendor's approximations are not published.
 #include "custom/define.h"
 #include "custom/quantization/fp8.h"
 

@@ -155,8 +155,8 @@ ThreeTensors unique2(
 }
 
 /// Returns the number of integers in each bin. The last bin includes its upper bound. If the bounds
-/// are equal, the input's minimum and maximum are used instead. If those are also equal, the range
-/// is extended by one on both sides.
+/// are equal, the input's minimum and maximum are used instead. If the minimum and maximum are also
+/// equal, the range is extended by one on both sides.
 at::Tensor histc_integer(
     const at::Tensor& self, int64_t bins, const at::Scalar& min, const at::Scalar& max) {
   TORCH_CHECK(bins > 0, "torch.histc(): bins must be > 0, found ", bins);

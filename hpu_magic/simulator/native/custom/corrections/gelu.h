@@ -10,7 +10,7 @@ namespace hpu::custom {
 
 constexpr const char* kForceTanh = "PT_HPU_FORCE_TANH_FOR_GELU";
 
-/// Returns whether the flag is set to true.
+/// Returns whether PT_HPU_FORCE_TANH_FOR_GELU is set to true.
 inline bool tanh_gelu_is_set() {
   const char* setting = std::getenv(kForceTanh);
   return setting && std::strcmp(setting, "0") != 0 && strcasecmp(setting, "false") != 0;

@@ -1,4 +1,4 @@
-// Matmuls of 16-bit operands with a float32 `out`. A card writes its float32 sums to it, without
+// Matmuls of 16-bit operands with a float32 `out`. A card writes its float32 sums to `out` without
 // rounding them to 16 bits. PyTorch's kernels require an output with the operands' dtype.
 #include "custom/define.h"
 

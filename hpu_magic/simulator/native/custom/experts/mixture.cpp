@@ -7,7 +7,7 @@
 namespace hpu::custom {
 namespace {
 
-/// The weights of one expert in float32, as [in, out].
+/// The weights of one expert in float32, with shape [in, out].
 struct Expert {
   at::Tensor gate;
   at::Tensor up;

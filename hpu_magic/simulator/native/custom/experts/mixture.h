@@ -14,8 +14,8 @@ struct Routing {
   at::Tensor weights;  // weights of the experts in the table
 };
 
-/// The biases of experts whose gates and ups alternate, and the constants of their activation, as
-/// in the GPT-OSS models.
+/// The biases of experts whose gate and up projections alternate, and the constants of the
+/// activation, as in the GPT-OSS models.
 struct Biases {
   Tensors gates;  // of gates and ups, alternating
   Tensors downs;
@@ -23,14 +23,14 @@ struct Biases {
   double limit;
 };
 
-/// The scales of MXFP4 weights, which are [out, in / 2].
+/// The scales of MXFP4 weights, whose shape is [out, in / 2].
 struct BlockScales {
   Tensors gates;
   Tensors downs;
   int64_t block_size;
 };
 
-/// The weights of experts with ids from `first_id` to `last_id`.
+/// The weights of the experts with IDs from `first_id` to `last_id`.
 struct Experts {
   Tensors gates;  // may also contain the ups: side by side, or alternating if there are biases
   Tensors ups;  // empty if the gates contain them
@@ -52,10 +52,10 @@ struct ExpertScales {
   Tensors inner;  // empty if they are computed from the largest magnitude
 };
 
-/// Returns the weighted sum of the experts of each token. An expert that is listed twice for a token
-/// counts twice. Experts that are not part of this call are ignored. With scales, intermediate
-/// values are converted to FP8 and back, and the result is bfloat16. Otherwise, the result has the
-/// dtype of the tokens.
+/// Returns the weighted sum of the expert outputs for each token. An expert that is listed twice
+/// for a token counts twice. Experts that are not part of this call are ignored. With scales,
+/// intermediate values are converted to FP8 and back, and the result is bfloat16. Otherwise, the
+/// result has the dtype of the tokens.
 at::Tensor mixture(
     const at::Tensor& hidden, const Routing& routing, const Experts& experts,
     const ExpertScales* scales);

@@ -9,8 +9,9 @@ namespace hpu::custom {
 /// [out, in / block_size].
 void check_mxfp4(const at::Tensor& packed, const at::Tensor& scales, int64_t block_size);
 
-/// Returns packed weights in float32 as [out, in]. In each byte, the lower four bits are first.
-/// `scales` contains biased exponents. The formats are those of the OCP Microscaling specification.
+/// Unpacks weights to a float32 tensor of shape [out, in]. In each byte, the lower four bits are
+/// first. `scales` contains biased exponents. The formats are those of the OCP Microscaling
+/// specification.
 at::Tensor from_mxfp4(const at::Tensor& packed, const at::Tensor& scales, int64_t block_size);
 
 }  // namespace hpu::custom

@@ -1,6 +1,6 @@
-// LAMB in three steps. The first step computes the divisor that clips all gradients; the second
-// computes Adam's direction, its norm and the norm of the weight; the third applies the update,
-// scaled by the ratio of these norms.
+// LAMB in three operators. The first computes the divisor that clips all gradients. The second
+// computes Adam's direction, the norm of this direction, and the norm of the weight. The third
+// applies the update, scaled by the ratio of the norms.
 #include "custom/define.h"
 #include "custom/optimizers/lists.h"
 

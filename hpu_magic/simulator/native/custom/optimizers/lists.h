@@ -23,7 +23,7 @@ inline void check_shapes_agree(
   }
 }
 
-/// Returns the square root of the sum of all squares, as a tensor with one element. Its dtype is
+/// Returns the square root of the sum of all squares, as a tensor with one element. The result is
 /// float64 if any tensor is float64, and float32 otherwise. The list must not be empty.
 inline at::Tensor norm_of(at::TensorList tensors) {
   const bool doubles = std::any_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {

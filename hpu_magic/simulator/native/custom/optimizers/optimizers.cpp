@@ -1,4 +1,4 @@
-// Optimizers over lists of tensors: SGD, LARS, momentum, Adagrad, and the moving average of a
+// Optimizers over lists of tensors (SGD, LARS, momentum and Adagrad), and the moving average of a
 // model. Most of these operators have different names in lazy mode.
 #include "custom/define.h"
 #include "custom/optimizers/lists.h"

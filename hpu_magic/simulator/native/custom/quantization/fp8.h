@@ -28,7 +28,8 @@ void check_formats(const char* name, const at::Tensor& a, const at::Tensor& b);
 /// Rounds to nearest, with ties to even. Saturates at the largest value of the card's generation.
 at::Tensor to_fp8(const at::Tensor& values, at::ScalarType fp8);
 
-/// Rounds up or down at random, so that the expected result is the value itself. Saturates as well.
+/// Rounds up or down at random, so that the expected result is the value itself. Saturates like
+/// `to_fp8`.
 at::Tensor stochastic_fp8(const at::Tensor& values, at::ScalarType fp8);
 
 /// Returns `values` multiplied by a scale, in the dtype of `values`. A scale with one element per

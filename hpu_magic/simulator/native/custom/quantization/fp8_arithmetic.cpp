@@ -42,7 +42,7 @@ at::Tensor operand(const at::Tensor& tensor, bool transposed) {
   return transposed && wide.dim() > 1 ? wide.transpose(-2, -1) : wide;
 }
 
-/// Returns whether each scale has one factor per block of its operand. Such scales have shapes
+/// Returns whether each scale has one factor per block of its operand. Block scales have shapes
 /// [rows, k] and [k, columns], with the same number of blocks along the summed dimension.
 bool are_of_blocks(const Scale& of_a, const Scale& of_b, const at::Tensor& b) {
   if (!of_a || !of_b || of_a->dim() < 2 || of_b->dim() < 2) {
@@ -189,8 +189,8 @@ at::Tensor sum_fp8(
   return narrow(at::sum(widened(self, ScalarType::Float), dim, keepdim), dtype);
 }
 
-/// Checks the tensor that `softmax_fp8` adds to its input. This tensor may broadcast along the
-/// middle dimensions.
+/// Checks the tensor that `softmax_fp8` adds to its input, which may broadcast along the middle
+/// dimensions.
 void check_fused_add(const at::Tensor& input, const at::Tensor& add) {
   TORCH_CHECK(
       add.scalar_type() == ScalarType::BFloat16, "Input fused_add must be of dtype: BFloat16");

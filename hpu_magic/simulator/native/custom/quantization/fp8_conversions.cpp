@@ -1,4 +1,4 @@
-// Conversions between FP8 and wider dtypes. They are much faster than PyTorch's kernels.
+// Conversions between FP8 and wider dtypes, which are much faster than PyTorch's kernels.
 #include "calls/generator.h"
 #include "custom/define.h"
 #include "custom/parallel.h"
