@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hpu_magic import units
 from hpu_magic.runtime.present.report import Row
@@ -29,6 +30,8 @@ class Line:
         Number of events.
     bytes : int
         Memory at the peak.
+    library : Line or None
+        The line of a library that this line called and that caused the events.
     """
 
     file: str
@@ -37,11 +40,34 @@ class Line:
     what: str = ""
     count: int = 0
     bytes: int = 0
+    library: Line | None = None
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> Line:
+        """Create the line from the record of a process."""
+        library = record.get("library")
+        return cls(**{**record, "library": None if library is None else cls(**library)})
 
     @property
     def place(self) -> str:
-        """File name and line number."""
-        return f"{Path(self.file).name}:{self.line}" if self.file else "unknown line"
+        """File name and line number, and those of the library's line."""
+        if not self.file:
+            return "unknown line"
+        place = f"{Path(self.file).name}:{self.line}"
+        return place if self.library is None else f"{place} ({self.library.innermost})"
+
+    @property
+    def innermost(self) -> str:
+        """File and number of the library's line, or of this line, as ``--value`` accepts them."""
+        if self.library is not None:
+            return self.library.innermost
+        _, installed, path = self.file.rpartition("-packages/")
+        return f"{path if installed else Path(self.file).name}:{self.line}"
+
+    @property
+    def code(self) -> str:
+        """The code of the library's line, or of this line."""
+        return self.text if self.library is None else self.library.text
 
 
 @dataclass(frozen=True)
@@ -85,7 +111,7 @@ def line_rows(label: str, lines: list[Line]) -> list[Row]:
     rows = []
     for each in lines[:MOST_LINES]:
         amount = units.size(each.bytes) if each.bytes else f"{each.count} x {each.what}"
-        rows.append((label, f"{amount} in {each.place}: {each.text}".removesuffix(": ")))
+        rows.append((label, f"{amount} in {each.place}: {each.code}".removesuffix(": ")))
         label = ""
     if more := len(lines) - MOST_LINES:
         rows += [("", f"and {more} more lines")] if more > 0 else []

@@ -128,7 +128,9 @@ def _added(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return lines with the sum of their events, most events first."""
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for line in lines:
-        key = (line["file"], line["line"], line["what"])
+        library = line.get("library") or {}
+        inner = (library.get("file"), library.get("line"))
+        key = (line["file"], line["line"], line["what"], *inner)
         count = found[key]["count"] if key in found else 0
         found[key] = {**line, "count": count + line["count"]}
     return sorted(found.values(), key=lambda line: -line["count"])

@@ -133,7 +133,8 @@ class DryRun(Report):
         record = merged(records)
         ended, failure = record["ended"], record["failure"]
         lines: dict[str, Any] = {
-            name: [Line(**each) for each in record[name]] for name in ("memory_lines", *EVENTS)
+            name: [Line.from_record(each) for each in record[name]]
+            for name in ("memory_lines", *EVENTS)
         }
         same = (
             *("rank", "card", "mode", "capacity", "peak", "composition", "steps", "cycle"),
@@ -243,8 +244,8 @@ class DryRun(Report):
             )
         if self.stand_ins:
             notes.append(
-                "Values that were not computed are stand-ins: 0 for integers, otherwise 1.0. "
-                "--value FILE:LINE=NUMBER sets the values that a line reads."
+                "Values that were not computed are stand-ins: usually 0 for integers, otherwise "
+                "1.0. --value FILE:LINE=NUMBER sets the values that a line reads."
             )
         if self.assumed_shapes:
             notes.append(
@@ -313,7 +314,7 @@ class DryRun(Report):
                 "No tensor was on the device hpu. If this is CUDA code, set PT_HPU_GPU_MIGRATION=1 "
                 "to run it unchanged; otherwise, move the model and its inputs to hpu."
             )
-        read = ", ".join(each.place for each in self.stand_ins[:MOST_LINES])
+        read = ", ".join(each.innermost for each in self.stand_ins[:MOST_LINES])
         for each in self.unused_values:
             warnings.append(
                 f"--value {each} had no effect, because its line read no stand-in in this run; "
@@ -336,7 +337,7 @@ class DryRun(Report):
         if self.stand_ins:
             text += (
                 " If a stand-in caused this error, pass the value that its line reads: --value "
-                f"{self.stand_ins[0].place}=NUMBER."
+                f"{self.stand_ins[0].innermost}=NUMBER."
             )
         return text
 

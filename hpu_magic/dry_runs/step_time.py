@@ -11,7 +11,10 @@ from hpu_magic.estimates.by_module import ModuleShare, shares
 from hpu_magic.estimates.cost.constants import FITTED
 from hpu_magic.runtime.present.report import Row
 
-PHASES = ("data", "forward", "backward", "optimizer", "exchange", "other ranks", "other")
+PHASES = (
+    *("data", "forward", "backward", "optimizer", "fallbacks"),
+    *("exchange", "other ranks", "other"),
+)
 _OUTSIDE = "code outside modules"
 _LEAST = 0.005  # phases with a smaller share are not shown
 _LIMITS_SHOWN = 3
@@ -64,8 +67,8 @@ class StepTime:
     whole_run : bool
         Whether the script has no optimizer, so that all figures are those of the whole run.
     phases : dict
-        Seconds by phase: data, forward, backward, optimizer, exchange, waiting for messages of
-        other ranks, and other.
+        Seconds by phase: data, forward, backward, optimizer, copies of CPU fallbacks, exchange,
+        waiting for messages of other ranks, and other.
     limits : dict
         Seconds by the limiting part of the card: matrix, vector, memory, links, launches, and
         waiting for other ranks and for the host.

@@ -21,6 +21,7 @@ from hpu_magic.simulator.cards.configuration import HOSTS, Configuration, card_t
 from hpu_magic.simulator.link_time import LinkTime
 from hpu_magic.simulator.link_time import Source as LinkSource
 
+FALLBACK = 2**31  # `kFallback` in native/clock/clock.h
 _MOST_RECORDS = 1_000_000
 _PROCESS = "card time"  # name of the process in a trace
 
@@ -82,7 +83,10 @@ class Record:
     seconds: float
     parts: dict[str, float]
     label: int
-    """The label at the launch; see `hpu_magic.simulator.dry_run.labels`."""
+    """The label at the launch, plus `FALLBACK` for copies of a CPU fallback.
+
+    See `hpu_magic.simulator.dry_run.labels`.
+    """
     shares: list[tuple[int, dict[str, float]]]
     """The part of ``seconds`` of a graph's operators, by their label and by the part of the card
     that limits them; empty for a single operator."""

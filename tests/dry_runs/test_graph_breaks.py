@@ -15,3 +15,14 @@ def test_graph_breaks_of_compiled_code_are_counted(dry):
     """)
     assert (result.graphs, result.graph_breaks) == (2, 1)
     assert "graph breaks" in str(result)
+
+
+def test_code_with_dynamic_shapes_runs_without_warnings(dry, capfd):
+    result, _ = dry("""
+    import torch
+
+    layer = torch.compile(torch.nn.Linear(8, 4).to("hpu"), backend="hpu_backend", dynamic=True)
+    layer(torch.ones(4, 8).to("hpu")).sum().backward()
+    """)
+    assert result.graphs == 2
+    assert "record_function" not in capfd.readouterr().err

@@ -103,6 +103,18 @@ def test_phases_and_modules_add_up_to_the_step(timed):
     assert time.phases["backward"] > time.phases["forward"]
 
 
+FALLBACKS = f"{MARKED}    torch.renorm(x, 2, 0, 1.0)\n"
+
+
+@pytest.mark.parametrize("environment", [(), LAZY])
+def test_copies_of_fallbacks_are_a_separate_phase(timed, environment):
+    usual = timed(MARKED, environment).time
+    time = timed(FALLBACKS, environment).time
+    assert time.phases["fallbacks"] >= 2 * 512 * 2048 * 2 / 32e9
+    assert time.phases["data"] == pytest.approx(usual.phases["data"], rel=0.01)
+    assert "copies of CPU fallbacks" in parts(time)
+
+
 def test_time_of_a_module_includes_its_backward_pass(timed):
     forward = parts(timed(MODEL + _forward("Net()")).time)
     both = parts(timed(LOOP).time)

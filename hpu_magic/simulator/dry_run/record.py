@@ -155,7 +155,8 @@ class Recorder:
 
     def _unused_values(self, read: list[dict[str, Any]]) -> list[str]:
         """Return the supplied stand-ins whose lines did not read a value."""
-        places = [f"/{each['file']}:{each['line']}" for each in read]
+        lines = [line for each in read for line in (each, each.get("library")) if line]
+        places = [f"/{line['file']}:{line['line']}" for line in lines]
         return [
             f"{file}:{line}={value:g}"
             for file, line, value in self._values
@@ -184,9 +185,11 @@ class Recorder:
 
     def _event_lines(self) -> dict[str, list[dict[str, Any]]]:
         lines: dict[str, list[dict[str, Any]]] = {name: [] for name in _LINES.values()}
-        for kind, name, line, count in self._engine.line_counts():
+        for kind, name, line, library, count in self._engine.line_counts():
             if kind in _LINES:
-                lines[_LINES[kind]].append({**_described(line), "what": name, "count": count})
+                inner = _described(library) if library[0] else None
+                counted = {"what": name, "count": count, "library": inner}
+                lines[_LINES[kind]].append({**_described(line), **counted})
         lines["routes"] = [
             {**_described(line), "what": "aten::topk", "count": count}
             for line, count in self._routing.lines.items()

@@ -20,6 +20,7 @@ _OTHERS = "other ranks"
 _PLACES = {
     "optimizer": "the optimizer",
     "data": "copies from the host",
+    "fallbacks": "copies of CPU fallbacks",
     "exchange": "collectives and messages",
     _OTHERS: _OTHERS,
 }
@@ -137,8 +138,11 @@ class Timing:
     def _shares(self, record: card_time.Record) -> Iterator[tuple[str, int, dict[str, float]]]:
         """Yield the phase, the module number and the limits of each part of the work."""
         for label, limits in record.shares or [(record.label, _limits(record))]:
-            phase, number = self.labels.places[label]
-            if phase in ("forward", "other") and limits["links"]:
+            fell_back, own = divmod(label, card_time.FALLBACK)
+            phase, number = self.labels.places[own]
+            if fell_back:
+                phase = "fallbacks"
+            elif phase in ("forward", "other") and limits["links"]:
                 phase, number = "data", 0  # a copy from the host
             yield phase, number, {_LIMITS.get(name, name): each for name, each in limits.items()}
 

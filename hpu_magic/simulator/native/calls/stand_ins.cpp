@@ -50,16 +50,18 @@ c10::Scalar value_of(const at::Tensor& tensor) {
   if (at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true)) {
     return as_dtype(value, tensor.scalar_type());
   }
-  return 1.0;
+  return assumption_of(tensor.storage())->number.value_or(1.0);
 }
 
 c10::Scalar read(const at::Tensor& tensor, const std::string& operation) {
   events::emit(events::Kind::stand_in, operation);
   if (!supplied.empty()) {
-    const events::PythonLine line = events::own_line();
-    for (const Supplied& each : supplied) {
-      if (each.line == line.number && names(each.file, line.file)) {
-        return as_dtype(each.value, tensor.scalar_type());
+    const events::CallerLines lines = events::caller_lines();
+    for (const events::PythonLine& line : {lines.library, lines.own}) {
+      for (const Supplied& each : supplied) {
+        if (each.line == line.number && names(each.file, line.file)) {
+          return as_dtype(each.value, tensor.scalar_type());
+        }
       }
     }
   }

@@ -12,7 +12,7 @@ namespace hpu::stand_ins {
 /// A value that the user supplied for all reads in one line.
 struct Supplied {
   std::string file;  // the end of the file's path
-  int line;
+  int line;  // of the user's code, or of a library
   double value;
 };
 
@@ -21,12 +21,12 @@ void supply(std::vector<Supplied> values);
 /// Returns whether a device tensor's values were not computed.
 bool assumed(const at::Tensor& tensor);
 
-/// Returns the stand-in for each element of an assumed tensor: 1 for floating-point values, and the
-/// assumption's `value` for integers and Booleans.
+/// Returns the stand-in for each element of an assumed tensor: the assumption's `value` for integers
+/// and Booleans, its `number` for floating-point values if it has one, and 1 otherwise.
 c10::Scalar value_of(const at::Tensor& tensor);
 
 /// Counts a read of an assumed tensor by `operation`. Returns its stand-in, or the value that the
-/// user supplied for the current line.
+/// user supplied for the library's current line, or else for the user's.
 c10::Scalar read(const at::Tensor& tensor, const std::string& operation);
 
 /// Writes stand-ins to a CPU tensor. A large tensor gets zeros, which use no memory.

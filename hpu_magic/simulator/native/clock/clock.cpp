@@ -40,6 +40,7 @@ size_t entered = 0;  // how often `exclude` was called without `include`, in all
 thread_local int operators = 0;  // how many nested operators this thread is running
 thread_local bool waits_at_end = false;
 thread_local uint64_t uses = 0;
+thread_local uint32_t fallback_bit = 0;
 
 /// Measures the time since the host's clock was last resumed, unless it is paused.
 void measure() {
@@ -162,7 +163,15 @@ void set_label(uint32_t next) {
 }
 
 uint32_t current_label() {
-  return label.load(std::memory_order_relaxed);
+  return label.load(std::memory_order_relaxed) | fallback_bit;
+}
+
+FallbackLabel::FallbackLabel(bool fell_back) {
+  fallback_bit = fell_back ? kFallback : 0;
+}
+
+FallbackLabel::~FallbackLabel() {
+  fallback_bit = 0;
 }
 
 bool launch(uint64_t signature, const std::vector<uint32_t>& labels) {

@@ -55,7 +55,7 @@ struct Record {
   double launched;  // on the host's clock
   double start;     // on the card's clock
   Price price;
-  uint32_t label;             // at the launch
+  uint32_t label;             // at the launch, with `kFallback`
   std::vector<Share> shares;  // in the order of their first operators; empty for a single operator
 };
 
@@ -93,7 +93,21 @@ size_t keep_records(size_t most);
 
 /// Sets the label of the work that all threads launch or record from now on.
 void set_label(uint32_t label);
+
+/// The bit of a label that marks the copies of a CPU fallback.
+constexpr uint32_t kFallback = uint32_t{1} << 31;
+
+/// Returns the label of the work that this thread launches or records.
 uint32_t current_label();
+
+/// While an instance exists, the labels of this thread's work contain `kFallback`, if `fell_back`.
+class FallbackLabel {
+ public:
+  explicit FallbackLabel(bool fell_back);
+  ~FallbackLabel();
+  FallbackLabel(const FallbackLabel&) = delete;
+  FallbackLabel& operator=(const FallbackLabel&) = delete;
+};
 
 /// Launches the work with this signature. Returns false if its price has not been stored. `labels`
 /// contains the label of each operator of a graph; if it is empty, all have the current label.

@@ -307,8 +307,7 @@ Hccl::Started Hccl::assume(
     operands.finish();
   } else if (call.type != c10d::OpType::BROADCAST || call.subject.root != rank_) {
     for (const at::Tensor& output : outputs) {
-      Assumption& assumption = *assumption_of(output.storage());
-      assumption = {true, assumption.value, assumption.share};
+      assumption_of(output.storage())->assumed = true;
     }
   }
   work->end(nullptr);

@@ -24,7 +24,8 @@ std::atomic<int> listeners{0};
 std::array<Counter, kKinds> counters;
 std::deque<Event> buffer;
 std::atomic<bool> counting_lines{false};
-std::map<std::tuple<Kind, std::string, std::string, int>, uint64_t> by_line;
+// The keys contain files and numbers of the own line and of the library's line.
+std::map<std::tuple<Kind, std::string, std::string, int, std::string, int>, uint64_t> by_line;
 uint64_t sequence = 0;
 
 int64_t now() {
@@ -64,9 +65,9 @@ void emit(Kind kind, const std::string& name, int64_t duration, std::string deta
   if (listening()) {
     line = python_line();  // this acquires the GIL, which is not allowed while holding the lock
   }
-  PythonLine own;
+  CallerLines lines;
   if (counting_lines.load(std::memory_order_relaxed)) {
-    own = own_line();
+    lines = caller_lines();
   }
   const std::lock_guard lock(locks::events);
   Counter& counter = counters[static_cast<size_t>(kind)];
@@ -74,7 +75,8 @@ void emit(Kind kind, const std::string& name, int64_t duration, std::string deta
   counter.nanoseconds += duration;
   counter.longest = std::max(counter.longest, duration);
   if (counting_lines.load(std::memory_order_relaxed)) {
-    ++by_line[{kind, name, own.file, own.number}];
+    const auto& [own, library] = lines;
+    ++by_line[{kind, name, own.file, own.number, library.file, library.number}];
   }
   if (!name.empty()) {
     const bool known = counter.names.size() < kMostNames || counter.names.count(name) > 0;
@@ -111,8 +113,8 @@ std::vector<LineCount> line_counts() {
   const std::lock_guard lock(locks::events);
   std::vector<LineCount> counts;
   for (const auto& [key, count] : by_line) {
-    const auto& [kind, name, file, number] = key;
-    counts.push_back({kind, name, {file, number}, count});
+    const auto& [kind, name, file, number, library, library_number] = key;
+    counts.push_back({kind, name, {{file, number}, {library, library_number}}, count});
   }
   return counts;
 }

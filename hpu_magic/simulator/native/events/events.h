@@ -49,12 +49,20 @@ struct PythonLine {
 };
 
 /// Returns the current line of the innermost frame that is not in PyTorch, a related library or
-/// hpu_magic. If all frames are in such files, returns the line of the innermost frame. The result
-/// is empty if there is no Python frame.
+/// hpu_magic. If all frames are in such files, returns the line of the innermost frame, preferring
+/// Lightning's. The result is empty if there is no Python frame.
 PythonLine python_line();
 
 /// Like `python_line`, but prefers a line outside all installed packages.
 PythonLine own_line();
+
+/// A line of the user's code, and the line of a library that it has called.
+struct CallerLines {
+  PythonLine own;      // the result of `own_line`
+  PythonLine library;  // the innermost line outside PyTorch and hpu_magic, or empty if it is `own`
+};
+
+CallerLines caller_lines();
 
 bool listening();
 /// Adds or removes a listener. Calls can be nested, and each `true` must be matched by a `false`.
@@ -65,15 +73,15 @@ void emit(Kind kind, const std::string& name, int64_t duration = 0, std::string 
 
 Counter counter(Kind kind);
 
-/// Events of one kind and name that one line caused.
+/// Events of one kind and name that the same lines caused.
 struct LineCount {
   Kind kind;
   std::string name;
-  PythonLine line;
+  CallerLines lines;
   uint64_t count;
 };
 
-/// Starts to count events by the line that `own_line` returns.
+/// Starts to count events by the lines that `caller_lines` returns.
 void count_lines();
 std::vector<LineCount> line_counts();
 

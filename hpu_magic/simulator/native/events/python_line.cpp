@@ -6,10 +6,11 @@
 #include <Python.h>
 #include <frameobject.h>
 
+#include <algorithm>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <utility>
 
 namespace hpu::events {
 namespace {
@@ -20,25 +21,32 @@ bool is_standard_library(std::string_view file) {
       file.find("-packages/") == std::string_view::npos;
 }
 
+bool contains_any(std::string_view file, std::initializer_list<std::string_view> parts) {
+  return std::any_of(parts.begin(), parts.end(), [file](std::string_view part) {
+    return file.find(part) != std::string_view::npos;
+  });
+}
+
+bool is_lightning(std::string_view file) {
+  return contains_any(file, {"/site-packages/lightning", "/site-packages/pytorch_lightning/"});
+}
+
+/// Returns whether a file is part of PyTorch, IPython, hpu_magic or Python.
 bool is_library(std::string_view file) {
-  for (std::string_view part :
-       {"/site-packages/torch/", "/site-packages/IPython/", "/site-packages/lightning",
-        "/site-packages/pytorch_lightning/",
+  const bool listed = contains_any(
+      file,
+      {"/site-packages/torch/", "/site-packages/IPython/",
         // IPython 8 displays results through this package.
         "/site-packages/decorator.py", "/site-packages/decorator/",
         // These parts are listed instead of the package, because a user's folder may also be called
         // hpu_magic.
         "/hpu_magic/lightning/", "/hpu_magic/magics/", "/hpu_magic/panels/", "/hpu_magic/runtime/",
-        "/hpu_magic/simulator/", "<frozen "}) {
-    if (file.find(part) != std::string_view::npos) {
-      return true;
-    }
-  }
-  return is_standard_library(file);
+        "/hpu_magic/simulator/", "<frozen "});
+  return listed || is_standard_library(file);
 }
 
 /// The origin of a file's code.
-enum class Origin : uint8_t { library, package, own };
+enum class Origin : uint8_t { library, lightning, package, own };
 
 Origin origin_of(const std::string& file) {
   static auto& known = *new std::unordered_map<std::string, Origin>;  // guarded by the GIL
@@ -46,9 +54,9 @@ Origin origin_of(const std::string& file) {
   if (found != known.end()) {
     return found->second;
   }
-  const bool installed = file.find("-packages/") != std::string::npos ||
-      file.find("/hpu_magic/dry_run/") != std::string::npos;
+  const bool installed = file.find("-packages/") != std::string::npos;
   const Origin origin = is_library(file) ? Origin::library
+      : is_lightning(file)               ? Origin::lightning
       : installed                        ? Origin::package
                                          : Origin::own;
   return known.emplace(file, origin).first->second;
@@ -67,35 +75,59 @@ PythonLine line_of(PyFrameObject* frame) {
   return line;
 }
 
-/// Returns the line of the innermost frame whose code has at least the wanted origin. If there is
-/// none, returns the best line, preferring inner frames.
-PythonLine innermost_line(Origin wanted) {
+/// The line of the innermost frame whose code has at least the wanted origin. If there is none, the
+/// best line, preferring inner frames.
+class InnermostLine {
+ public:
+  explicit InnermostLine(Origin wanted) : wanted_(wanted) {}
+
+  /// Considers the next frame, from the inside to the outside.
+  void add(const PythonLine& next, Origin origin) {
+    if (!found() && (line.file.empty() || origin > origin_)) {
+      line = next;
+      origin_ = origin;
+    }
+  }
+
+  bool found() const {
+    return !line.file.empty() && origin_ >= wanted_;
+  }
+
+  PythonLine line;
+
+ private:
+  Origin wanted_;
+  Origin origin_ = Origin::library;
+};
+
+/// Searches the frames of this thread until all lines are found.
+void search(std::initializer_list<InnermostLine*> lines) {
   const InterpreterGuard guard;
   if (!guard) {
-    return {};
+    return;
   }
   locks::check_may_take_gil();
   const PyGILState_STATE gil = PyGILState_Ensure();
   PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
-  PythonLine best;
-  Origin origin = Origin::library;
-  while (frame) {
-    PythonLine line = line_of(frame);
+  const auto found = [](const InnermostLine* line) { return line->found(); };
+  while (frame && !std::all_of(lines.begin(), lines.end(), found)) {
+    const PythonLine next = line_of(frame);
     PyFrameObject* caller = PyFrame_GetBack(frame);
     Py_DECREF(frame);
     frame = caller;
-    const Origin found = origin_of(line.file);
-    if (best.file.empty() || found > origin) {
-      best = std::move(line);
-      origin = found;
-    }
-    if (origin >= wanted) {
-      break;
+    const Origin origin = origin_of(next.file);
+    for (InnermostLine* line : lines) {
+      line->add(next, origin);
     }
   }
   Py_XDECREF(frame);
   PyGILState_Release(gil);
-  return best;
+}
+
+PythonLine innermost_line(Origin wanted) {
+  InnermostLine line(wanted);
+  search({&line});
+  return line.line;
 }
 
 }  // namespace
@@ -106,6 +138,15 @@ PythonLine python_line() {
 
 PythonLine own_line() {
   return innermost_line(Origin::own);
+}
+
+CallerLines caller_lines() {
+  InnermostLine own(Origin::own);
+  InnermostLine library(Origin::lightning);
+  search({&own, &library});
+  const bool same =
+      own.line.file == library.line.file && own.line.number == library.line.number;
+  return {own.line, same ? PythonLine() : library.line};
 }
 
 }  // namespace hpu::events

@@ -33,6 +33,12 @@ bool indexes(const c10::OperatorHandle& op) {
   return name_of(op) == "aten::index" || name_of(op) == "aten::_unsafe_index";
 }
 
+/// Returns whether an operator writes values to the elements that indices select. A single number
+/// can be written to the elements of a mask without knowing which ones they are.
+bool writes_selection(const c10::OperatorHandle& op, Arguments arguments) {
+  return name_of(op) == "aten::_index_put_impl_" && arguments[2].toTensor().numel() != 1;
+}
+
 /// Returns how many elements of a tensor are nonzero.
 int64_t selected(const at::Tensor& tensor) {
   if (!on_device(tensor)) {
@@ -142,16 +148,14 @@ bool reads_card(const c10::OperatorHandle& op, Arguments arguments) {
   if (op.hasTag(at::Tag::data_dependent_output)) {  // a number on the host
     return true;
   }
-  if (!depends_on_values(op, arguments)) {
-    return false;
+  if (!indexes(op) && !writes_selection(op, arguments)) {
+    return depends_on_values(op, arguments);
   }
-  bool on_card = !indexes(op);
-  if (indexes(op)) {
-    for_each_tensor(arguments[1], [&on_card](const at::Tensor& index) {
-      on_card = on_card || (is_mask(index) && on_device(index));
-    });
-  }
-  return on_card;
+  bool has_mask = false;
+  for_each_tensor(arguments[1], [&has_mask](const at::Tensor& index) {
+    has_mask = has_mask || (is_mask(index) && on_device(index));
+  });
+  return has_mask;
 }
 
 Inference assume_shapes(const c10::OperatorHandle& op, const Stack& arguments) {

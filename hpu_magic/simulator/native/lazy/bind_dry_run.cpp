@@ -72,8 +72,9 @@ py::object last_failure() {
 py::list line_counts() {
   py::list counts;
   for (const auto& each : events::line_counts()) {
-    counts.append(
-        py::make_tuple(events::name_of(each.kind), each.name, as_tuple(each.line), each.count));
+    counts.append(py::make_tuple(
+        events::name_of(each.kind), each.name, as_tuple(each.lines.own),
+        as_tuple(each.lines.library), each.count));
   }
   return counts;
 }

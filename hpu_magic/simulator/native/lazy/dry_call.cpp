@@ -6,6 +6,7 @@
 #include "calls/thread_modes.h"
 #include "lazy/assumed_shapes.h"
 #include "lazy/inference.h"
+#include "lazy/inferred_values.h"
 #include "lazy/known_values.h"
 #include "lazy/recorder.h"
 #include "memory/memory.h"
@@ -18,7 +19,6 @@
 #include <atomic>
 #include <iterator>
 #include <string>
-#include <unordered_set>
 
 namespace hpu {
 namespace {
@@ -26,12 +26,6 @@ namespace {
 using torch::jit::Stack;
 
 std::atomic<uint64_t> digest{0};
-
-constexpr int64_t kMostCompared = int64_t{1} << 16;
-
-Assumption& assumption_of(const at::Tensor& tensor) {
-  return *hpu::assumption_of(tensor.storage());
-}
 
 /// A call whose results are assumed.
 class DryCall {
@@ -84,17 +78,7 @@ class DryCall {
 
   /// Marks a result as assumed.
   void assume(const at::Tensor& tensor) const {
-    const int64_t value = at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true)
-        ? integer_value()
-        : 0;
-    Assumption& assumption = assumption_of(tensor);
-    assumption = {true, value, assumption.assumed ? 1 : assumption.share};
-    if (copies()) {
-      const at::Tensor source = arguments_[copied_argument()].toTensor();
-      if (on_device(source) && stand_ins::assumed(source)) {
-        assumption.share = assumption_of(source).share;
-      }
-    }
+    assume_result(tensor, op_, arguments_);
   }
 
   /// Enlarges and reshapes out= arguments, like the kernel.
@@ -135,72 +119,6 @@ class DryCall {
   }
 
  private:
-  bool copies() const {
-    const std::string& name = schema_.name();
-    return name == "aten::copy_" || name == "aten::_to_copy" || name == "aten::clone";
-  }
-
-  size_t copied_argument() const {
-    return schema_.name() == "aten::copy_" ? 1 : 0;
-  }
-
-  /// Returns whether the result contains elements of the operand, such as the largest one.
-  bool selects() const {
-    static const std::unordered_set<std::string> names{
-        "aten::any", "aten::all", "aten::max", "aten::min", "aten::amax", "aten::amin"};
-    return names.count(schema_.name()) > 0;
-  }
-
-  /// Returns the value of integers and Booleans in the results: elementwise operators, copies and
-  /// selections are evaluated for the stand-ins, and the results of all others are 0.
-  int64_t integer_value() const {
-    if (copies() || selects()) {
-      bool usable = true;
-      const at::Tensor one = number(arguments_[copied_argument()].toTensor(), usable);
-      const bool position = at::isFloatingType(one.scalar_type()) &&
-          schema_.returns().size() > 1;  // of the largest or smallest element
-      return usable && !position ? one.item().to<int64_t>() : 0;
-    }
-    if (!op_.hasTag(at::Tag::pointwise)) {
-      return 0;
-    }
-    Stack stack = arguments_;
-    bool usable = true;
-    for (c10::IValue& value : stack) {
-      map_tensors(value, [&usable](const at::Tensor& tensor) { return number(tensor, usable); });
-    }
-    if (!usable) {
-      return 0;
-    }
-    try {
-      const KernelsOnly kernels_only;
-      op_.callBoxed(&stack);
-      return stack.back().toTensor().item().to<int64_t>();
-    } catch (const std::exception&) {  // not an operator on single numbers
-      return 0;
-    }
-  }
-
-  /// Returns a CPU tensor with the value of a tensor's elements, if they are all equal.
-  static at::Tensor number(const at::Tensor& tensor, bool& usable) {
-    if (!on_device(tensor)) {
-      return tensor;
-    }
-    const auto options = at::TensorOptions().dtype(tensor.scalar_type());
-    if (stand_ins::assumed(tensor)) {
-      return at::scalar_tensor(stand_ins::value_of(tensor), options);
-    }
-    const KernelsOnly kernels_only;
-    const at::Tensor values = host_view(tensor);
-    usable = usable && values.numel() > 0 && values.numel() <= kMostCompared;
-    if (!usable) {
-      return at::scalar_tensor(0, options);
-    }
-    const at::Tensor first = values.flatten()[0].clone();
-    usable = values.eq(first).all().item<bool>();
-    return first;
-  }
-
   at::Tensor new_result(const Geometry& geometry) const {
     if (!geometry.defined) {
       return {};
@@ -317,7 +235,7 @@ void assume_call(const c10::OperatorHandle& op, Stack* stack) {
   }
   if (returns == Returns::tensors) {
     const Inference inference = results_of(op, arguments);
-    if (known && has_countable_results(inference)) {
+    if (known && has_computed_results(inference, uses_trained(arguments))) {
       know_overwritten(schema, arguments);
       HostCall(op, stack).run();
       return;
@@ -353,19 +271,23 @@ uint64_t digest_of_calls() {
 bool assume_node(const Node& node) {
   digest += signature_of(node.op, node.arguments).hash;
   const DryCall call(node.op, node.arguments);
-  const bool countable_outputs = std::all_of(
+  const bool computed_outputs = std::all_of(
       node.outputs.begin(), node.outputs.end(),
-      [](const at::Tensor& output) { return !output.defined() || countable(output); });
-  if (countable_outputs && has_known_operands(node.op, node.arguments)) {
+      [&node](const at::Tensor& output) {
+        return !output.defined() || countable(output) ||
+            (!node.uses_trained && keeps_host_values(output));
+      });
+  if (computed_outputs && has_known_operands(node.op, node.arguments)) {
     know_overwritten(node.op.schema(), node.arguments);
     for (const at::Tensor& output : node.outputs) {
       if (output.defined()) {
-        assumption_of(output) = {};
+        *assumption_of(output.storage()) = {};
       }
     }
     return false;
   }
   call.materialize_operands();
+  call.resize_written(node.resized);
   for (const at::Tensor& output : node.outputs) {
     if (output.defined()) {
       materialize(output);
@@ -391,18 +313,14 @@ void copy_or_assume(const at::Tensor& source, const at::Tensor& destination) {
     return;
   }
   materialize(destination);
-  const bool known = from_device
-      ? !stand_ins::assumed(source) && countable(source) && countable(destination)
-      : keeps_host_values(destination);
-  Assumption& assumption = assumption_of(destination);
-  if (!known) {
-    const bool assumed = from_device && stand_ins::assumed(source);
-    const int64_t value = assumed ? stand_ins::value_of(source).to<int64_t>() : 0;
-    assumption = {true, value, assumed ? assumption_of(source).share : 1};
+  const bool assumed = from_device && stand_ins::assumed(source);
+  const bool computed = keeps_host_values(source) && !assumed && !source.requires_grad();
+  if (!keeps_host_values(destination) || (from_device && !computed)) {
+    assume_copy(source, destination);
     return;
   }
   if (covers_storage(destination)) {
-    assumption = {};
+    *assumption_of(destination.storage()) = {};
   }
   host_view(destination).copy_(from_device ? host_view(source) : source);
 }

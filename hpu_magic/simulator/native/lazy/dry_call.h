@@ -1,7 +1,7 @@
 // Calls in a dry run: operators have results of the right sizes, but kernels do not run.
 //
-// Integers and Booleans that depend only on host data are really computed, because programs use
-// them as sizes, indices and masks. All other results are assumed; see calls/stand_ins.h.
+// Small results that depend only on host data are really computed, because programs use integers and
+// Booleans as sizes, indices and masks. All other results are assumed; see calls/stand_ins.h.
 #pragma once
 
 #include "lazy/recorded_graph.h"

@@ -17,18 +17,10 @@ namespace {
 constexpr int64_t kMostIntegers = int64_t{1} << 20;
 constexpr int64_t kMostFloats = int64_t{1} << 12;
 
-bool may_compute(c10::IntArrayRef sizes, at::ScalarType dtype) {
+bool is_countable(c10::IntArrayRef sizes, at::ScalarType dtype) {
   const int64_t elements = c10::multiply_integers(sizes);
   return (at::isIntegralType(dtype, /*includeBool=*/true) && elements <= kMostIntegers) ||
       (elements == 1 && sizes.size() <= 1);
-}
-
-bool is_fill(std::string_view name) {
-  return name == "aten::zero_" || name == "aten::fill_" || name == "aten::random_";
-}
-
-bool is_copy(std::string_view name) {
-  return name == "aten::copy_";
 }
 
 /// Returns whether an operator draws random numbers other than integers. Dropout masks are not
@@ -50,13 +42,24 @@ bool usable(const at::Tensor& tensor, bool overwritten) {
 }  // namespace
 
 bool countable(const at::Tensor& tensor) {
-  return may_compute(tensor.sizes(), tensor.scalar_type());
+  return is_countable(tensor.sizes(), tensor.scalar_type());
 }
 
-bool has_countable_results(const Inference& inference) {
-  const auto fits = [](const Geometry& geometry) {
+bool uses_trained(const Stack& arguments) {
+  bool found = false;
+  for (const c10::IValue& value : arguments) {
+    for_each_tensor(value, [&found](const at::Tensor& tensor) {
+      found = found || (tensor.defined() && tensor.requires_grad());
+    });
+  }
+  return found;
+}
+
+bool has_computed_results(const Inference& inference, bool uses_trained) {
+  const auto fits = [uses_trained](const Geometry& geometry) {
     return !geometry.defined ||
-        may_compute(geometry.sizes, c10::typeMetaToScalarType(geometry.dtype));
+        is_countable(geometry.sizes, c10::typeMetaToScalarType(geometry.dtype)) ||
+        (!uses_trained && c10::multiply_integers(geometry.sizes) <= kMostFloats);
   };
   return std::all_of(inference.results.begin(), inference.results.end(), fits) &&
       std::all_of(
@@ -76,7 +79,7 @@ bool has_known_operands(const c10::OperatorHandle& op, const Stack& arguments) {
   const c10::FunctionSchema& schema = op.schema();
   bool known = !draws_reals(schema);
   for (size_t i = 0; i < arguments.size(); ++i) {
-    const bool overwritten = i == 0 && (is_fill(schema.name()) || is_copy(schema.name()));
+    const bool overwritten = i == 0 && overwrites(schema);
     for_each_tensor(arguments[i], [&](const at::Tensor& tensor) {
       known = known && usable(tensor, overwritten);
     });
@@ -84,8 +87,14 @@ bool has_known_operands(const c10::OperatorHandle& op, const Stack& arguments) {
   return known;
 }
 
+bool overwrites(const c10::FunctionSchema& schema) {
+  const std::string_view name = schema.name();
+  return name == "aten::zero_" || name == "aten::fill_" || name == "aten::random_" ||
+      name == "aten::copy_";
+}
+
 void know_overwritten(const c10::FunctionSchema& schema, const Stack& arguments) {
-  if (!is_fill(schema.name()) && !is_copy(schema.name())) {
+  if (!overwrites(schema)) {
     return;
   }
   const at::Tensor tensor = arguments[0].toTensor();

@@ -1,5 +1,5 @@
 // The values that a dry run computes if they depend only on data from the host: integers and
-// Booleans, which programs use as sizes, indices and masks, and single numbers.
+// Booleans, which programs use as sizes, indices and masks, and a few floating-point numbers.
 #pragma once
 
 #include "lazy/inference.h"
@@ -10,20 +10,29 @@
 
 namespace hpu {
 
-/// Returns whether a tensor is computed if the operands are known.
+/// Returns whether a tensor contains integers, Booleans or a single number, and is not too large to
+/// compute.
 bool countable(const at::Tensor& tensor);
 
-/// Returns whether all new results of a call are computed if the operands are known.
-bool has_countable_results(const Inference& inference);
-
-/// Returns whether a tensor keeps the values that the host writes to it.
+/// Returns whether a tensor keeps the values that the host writes to it: it is countable, or has few
+/// floating-point numbers.
 bool keeps_host_values(const at::Tensor& tensor);
+
+/// Returns whether a call uses a tensor that is trained. Its results are computed only if they are
+/// countable; otherwise, small models would be trained in a dry run.
+bool uses_trained(const torch::jit::Stack& arguments);
+
+/// Returns whether all new results of a call are computed if the operands are known.
+bool has_computed_results(const Inference& inference, bool uses_trained);
 
 /// Returns whether a tensor contains all bytes of its storage.
 bool covers_storage(const at::Tensor& tensor);
 
 /// Returns whether the values of a call's operands are known, so that its kernel can run.
 bool has_known_operands(const c10::OperatorHandle& op, const torch::jit::Stack& arguments);
+
+/// Returns whether a call overwrites its first argument without reading it.
+bool overwrites(const c10::FunctionSchema& schema);
 
 /// Marks the first argument of a fill or copy as known if the call overwrites its whole storage.
 void know_overwritten(const c10::FunctionSchema& schema, const torch::jit::Stack& arguments);

@@ -4,6 +4,7 @@
 #include "calls/tensors_of.h"
 #include "calls/thread_modes.h"
 #include "lazy/dry_call.h"
+#include "lazy/known_values.h"
 #include "memory/memory.h"
 #include "memory/skipping.h"
 #include "memory/zero_pages.h"
@@ -198,6 +199,7 @@ void RecordedGraph::add(
   grow_written(arguments, inference);
   Node node{op, {}, {}, inference.resized};
   node.arguments.reserve(arguments.size());
+  node.uses_trained = skipping::dry_run() && uses_trained(arguments);
   hash_ = mixed(hash_, signature);
   for (size_t i = 0; i < arguments.size(); ++i) {
     node.arguments.push_back(held(arguments[i], is_written(op.schema().arguments()[i])));

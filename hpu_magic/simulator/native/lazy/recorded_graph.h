@@ -19,6 +19,7 @@ struct Node {
   torch::jit::Stack arguments;
   std::vector<at::Tensor> outputs;
   std::vector<Resized> resized;  // applied to the handles when the node runs
+  bool uses_trained = false;  // see lazy/known_values.h; false outside of dry runs
   c10::ScalarType default_dtype = c10::get_default_dtype_as_scalartype();
 
   void run() const;

@@ -9,6 +9,7 @@
 #include <c10/core/Allocator.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace hpu {
@@ -76,6 +77,7 @@ struct Assumption {
   bool assumed = false;  // whether values were not computed; otherwise, the rest has no meaning
   int64_t value = 0;  // the value of integers and Booleans
   double share = 1;  // the portion of a mask's elements that are true
+  std::optional<double> number{};  // the value of floating-point elements, if it was inferred
 };
 
 /// Returns the assumption about a device storage, or null for a storage on another device.

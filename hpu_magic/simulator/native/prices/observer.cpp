@@ -248,14 +248,13 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   return call;
 }
 
-void finish(Call& call, const std::vector<c10::IValue>& results) {
+void finish(Call& call, const std::vector<c10::IValue>& results, bool fell_back) {
   Draft& draft = *call.draft;
   draft.finish(results, call.traits->mutates);
   Operation& operation = draft.operation;
   if (operation.writes.empty() && operation.reads.empty()) {
     return;
   }
-  const bool fell_back = policy::fallbacks_of_thread() != call.fallbacks;
   if (fell_back) {
     draft.describe_copies();
   }
@@ -286,9 +285,11 @@ void end(const at::RecordFunction& function, at::ObserverContext* context) {
     return;
   }
   const bool failed = function.outputs().size() < call.traits->results;
+  const bool fell_back = policy::fallbacks_of_thread() != call.fallbacks;
+  const clock::FallbackLabel label(fell_back);
   // An operator that fails takes no time.
   if (!failed && call.draft) {
-    finish(call, function.outputs());
+    finish(call, function.outputs(), fell_back);
   } else if (!failed && !clock::launch(call.signature)) {
     clock::count_unpriced(c10::toString(call.traits->name));
   }

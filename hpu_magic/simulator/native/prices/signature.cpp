@@ -12,7 +12,8 @@ bool is_wrapper(const at::Tensor& tensor) {
   constexpr c10::DispatchKeySet kWrappers{
       c10::DispatchKey::Python, c10::DispatchKey::Functionalize,
       c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper};
-  return tensor.key_set().has_any(kWrappers);
+  return tensor.key_set().has_any(kWrappers) ||
+      tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
 }
 
 bool is_on_card(const at::Tensor& tensor) {
