@@ -9,7 +9,7 @@
 
 namespace hpu::stand_ins {
 
-/// A value that the user supplied for all reads in one line.
+/// A value that the user supplied for all reads on one line.
 struct Supplied {
   std::string file;  // the end of the file's path
   int line;  // of the user's code, or of a library
@@ -26,7 +26,7 @@ bool assumed(const at::Tensor& tensor);
 c10::Scalar value_of(const at::Tensor& tensor);
 
 /// Counts a read of an assumed tensor by `operation`. Returns its stand-in, or the value that the
-/// user supplied for the library's current line, or else for the user's.
+/// user supplied for the current line of the library or of the user's code.
 c10::Scalar read(const at::Tensor& tensor, const std::string& operation);
 
 /// Writes stand-ins to a CPU tensor. A large tensor gets zeros, which use no memory.

@@ -1,7 +1,7 @@
 // The time that recorded work would take on a card. There are two clocks: the host launches work
 // and advances its own clock, and the card runs the work in order and advances the other one.
 //
-// This folder contains only numbers. Prices come from a source outside the simulator.
+// The code in this folder only adds up times. Prices come from a source outside the simulator.
 #pragma once
 
 #include <array>
@@ -26,8 +26,8 @@ struct Price {
   double host = 0;  // how long the host needs to launch the work
   double compilation = 0;
   Parts parts{};
-  // What each operator of a graph adds to `card`, by the part of the card that limits the operator.
-  // Null for a single operator, or if no records were kept when the price was stored.
+  // The time that each operator of a graph adds to `card`, by the part of the card that limits the
+  // operator. Null for a single operator, or if no records were kept when the price was stored.
   std::shared_ptr<const std::vector<Parts>> operators{};
 };
 
@@ -37,13 +37,14 @@ struct LinkPrice {
   double card = -1;  // how long the card waits for them; negative if it waits until `join`
 };
 
-/// A collective that was launched. It ends `seconds` after the last of its ranks is ready.
+/// A collective that was launched. The collective ends `seconds` after its last rank is ready.
 struct Transfer {
   double ready = 0;  // when this rank can take part, on the card's clock
   double seconds = 0;
 };
 
-/// The time of a graph's operators that have the same label. Copies from the host are separate.
+/// The time of a graph's operators that have the same label. Copies from the host have their own
+/// entry.
 struct Share {
   uint32_t label;
   Parts seconds{};
@@ -117,14 +118,14 @@ bool knows(uint64_t signature);
 void learn(uint64_t signature, const std::string& name, const Price& price);
 /// Records that the work with this signature has no price. Such work is counted, but takes no time.
 void learn_unpriced(uint64_t signature, const std::string& name);
-/// Stores the price of `signature` for `other`, too. Does nothing if it is not known.
+/// Stores the price of `signature` for `other`, too. Does nothing if the price is unknown.
 void learn_as(uint64_t signature, uint64_t other);
 /// Counts a run of work that has neither a signature nor a price.
 void count_unpriced(const std::string& name);
 void forget_prices();
 
-/// Launches a collective. If `waits_for_links` is true, it starts when the earlier ones have ended.
-/// Messages between two cards do not wait for them.
+/// Launches a collective. If `waits_for_links` is true, the collective starts when earlier ones
+/// have ended. Messages between two cards do not wait for earlier collectives.
 Transfer transfer(const std::string& name, const LinkPrice& price, bool waits_for_links);
 /// Makes later collectives wait until a collective has ended.
 void occupy_links(double until);
@@ -136,7 +137,7 @@ void join_links();
 /// Makes the host wait until the card has finished all launched work. Operators are launched when
 /// they end, so a wait inside an operator takes effect when the operator ends.
 void wait();
-/// Makes the host wait until this point in time, unless the clock was restarted since then.
+/// Makes the host wait until this point in time, unless the clock has been restarted since then.
 void wait_until(const Moment& moment);
 /// Returns the moment at which the launched work ends.
 Moment end_of_work();

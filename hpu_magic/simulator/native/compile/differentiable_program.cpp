@@ -129,9 +129,10 @@ void refuse_twice(
   }
 }
 
-/// Makes it an error to differentiate the gradients of AOTAutograd's node. The node's own error is
-/// raised only on the paths to tensors that it saved. The incoming gradients are not changed,
-/// because AOTAutograd cannot change the strides of a gradient that requires a gradient.
+/// Makes it an error to differentiate the gradients of AOTAutograd's node. By itself, AOTAutograd
+/// raises an error only if the second derivative needs a tensor that the node saved. The incoming
+/// gradients are not changed, because AOTAutograd cannot change the strides of a gradient that
+/// requires a gradient.
 struct RefusalAfter : torch::autograd::FunctionPostHook {
   explicit RefusalAfter(const Node& node) : node(node) {}
 

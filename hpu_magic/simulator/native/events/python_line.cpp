@@ -36,9 +36,9 @@ bool is_library(std::string_view file) {
   const bool listed = contains_any(
       file,
       {"/site-packages/torch/", "/site-packages/IPython/",
-        // IPython 8 displays results through this package.
+        // IPython 8 uses the package decorator to display results.
         "/site-packages/decorator.py", "/site-packages/decorator/",
-        // These parts are listed instead of the package, because a user's folder may also be called
+        // The parts of hpu_magic are listed one by one, because a user's folder may also be called
         // hpu_magic.
         "/hpu_magic/lightning/", "/hpu_magic/magics/", "/hpu_magic/panels/", "/hpu_magic/runtime/",
         "/hpu_magic/simulator/", "<frozen "});

@@ -34,7 +34,7 @@ bool indexes(const c10::OperatorHandle& op) {
 }
 
 /// Returns whether an operator writes values to the elements that indices select. A single number
-/// can be written to the elements of a mask without knowing which ones they are.
+/// can be written even if the selected elements are unknown.
 bool writes_selection(const c10::OperatorHandle& op, Arguments arguments) {
   return name_of(op) == "aten::_index_put_impl_" && arguments[2].toTensor().numel() != 1;
 }
@@ -51,7 +51,7 @@ int64_t selected(const at::Tensor& tensor) {
   return std::llround(static_cast<double>(tensor.numel()) * share);
 }
 
-/// Returns whether an operator selects elements, and which ones is computed from the host's data.
+/// Returns whether an operator selects elements with masks whose values are known.
 bool knows_selection(const c10::OperatorHandle& op, Arguments arguments) {
   bool known = true;
   const auto check = [&known](const at::Tensor& mask) {
@@ -75,7 +75,7 @@ Geometry contiguous(std::vector<int64_t> sizes, at::ScalarType dtype) {
       c10::scalarTypeToTypeMeta(dtype)};
 }
 
-/// Replaces each mask among the indices with as many indices as it is assumed to select.
+/// Replaces each mask among the indices with as many indices as the mask is assumed to select.
 Inference assume_index(const c10::OperatorHandle& op, Stack arguments) {
   c10::List<std::optional<at::Tensor>> indices;
   for (const std::optional<at::Tensor>& index : arguments[1].toOptionalTensorVector()) {

@@ -97,8 +97,8 @@ std::optional<at::Tensor> sent_values(const at::Tensor& tensor) {
   return host_view(tensor).clone(at::MemoryFormat::Contiguous);
 }
 
-/// Stores values from another rank in a device tensor. Without values, those of the tensor are
-/// assumed.
+/// Stores values from another rank in a device tensor. If there are no values, the tensor's values
+/// are assumed.
 void receive_values(const at::Tensor& tensor, const std::optional<at::Tensor>& values) {
   if (values) {
     const KernelsOnly kernels;

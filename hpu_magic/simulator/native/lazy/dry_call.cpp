@@ -47,7 +47,7 @@ class DryCall {
     }
   }
 
-  /// Allocates memory for the operands, like a call that runs. This has an effect only in lazy mode.
+  /// Allocates memory for the operands, like a call that runs. Has an effect only in lazy mode.
   void materialize_operands() const {
     for (const c10::IValue& value : arguments_) {
       for_each_tensor(value, [](const at::Tensor& tensor) {
@@ -169,7 +169,7 @@ Returns returns_of(const c10::FunctionSchema& schema) {
   return Returns::tensors;
 }
 
-/// Pushes the value that an operator returns to the host.
+/// Pushes a stand-in for the result of an operator that returns a number or a Boolean to the host.
 void push_host_value(const c10::OperatorHandle& op, const Stack& arguments, Stack* stack) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       op.schema().name() == "aten::equal", op.operator_name(),
@@ -186,7 +186,7 @@ bool only_writes(const c10::FunctionSchema& schema) {
              [](const c10::Argument& declared) { return declared.is_out(); });
 }
 
-/// Infers the results of a call. Raises an error if that is impossible without running it.
+/// Infers the results of a call. Raises an error if that is impossible without running the call.
 Inference results_of(const c10::OperatorHandle& op, const Stack& arguments) {
   const recorder::Lock lock;  // guards the cache of inferences
   if (depends_on_values(op, arguments)) {

@@ -46,8 +46,8 @@ bool is_reduction(const std::string& name) {
   return names.count(name) > 0;
 }
 
-/// Returns a CPU tensor with the value of a tensor's elements. Sets `usable` to false if they are
-/// not all equal.
+/// Returns a CPU tensor with the value of a tensor's elements. Sets `usable` to false if the
+/// elements are not all equal.
 at::Tensor value_of_all(const at::Tensor& tensor, bool& usable) {
   if (!on_device(tensor)) {
     return tensor;
@@ -161,8 +161,8 @@ class InferredValues {
   const Stack& arguments_;
 };
 
-/// Marks a tensor as assumed. Floating-point numbers get the value only if it is finite and applies
-/// to the whole storage.
+/// Marks a tensor as assumed. Floating-point numbers take the value only if the value is finite and
+/// applies to the whole storage.
 void assume_value(const at::Tensor& tensor, const at::Tensor& value, double share) {
   Assumption& assumption = *assumption_of(tensor.storage());
   assumption = {true, 0, share};
@@ -181,7 +181,7 @@ void assume_value(const at::Tensor& tensor, const at::Tensor& value, double shar
   }
 }
 
-/// Returns the share of a copy's elements that are true.
+/// Returns the portion of a copy's elements that are true.
 double share_of(const at::Tensor& source) {
   return on_device(source) && stand_ins::assumed(source) ? assumption_of(source.storage())->share
                                                          : 1;

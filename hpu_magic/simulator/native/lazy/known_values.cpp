@@ -31,7 +31,7 @@ bool draws_reals(const c10::FunctionSchema& schema) {
        std::any_of(schema.arguments().begin(), schema.arguments().end(), is_generator));
 }
 
-/// Returns whether a call that is computed can read or write this operand.
+/// Returns whether the kernel of a call whose results are computed can read or write this operand.
 bool usable(const at::Tensor& tensor, bool overwritten) {
   if (!on_device(tensor)) {
     return true;

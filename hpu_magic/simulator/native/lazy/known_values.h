@@ -14,12 +14,12 @@ namespace hpu {
 /// compute.
 bool countable(const at::Tensor& tensor);
 
-/// Returns whether a tensor keeps the values that the host writes to it: it is countable, or has few
-/// floating-point numbers.
+/// Returns whether a tensor keeps the values that the host writes to it. This applies to countable
+/// tensors, and to tensors of a few floating-point numbers.
 bool keeps_host_values(const at::Tensor& tensor);
 
-/// Returns whether a call uses a tensor that is trained. Its results are computed only if they are
-/// countable; otherwise, small models would be trained in a dry run.
+/// Returns whether a call uses a tensor that is trained. Only countable results of such a call are
+/// computed, because a dry run should not train small models.
 bool uses_trained(const torch::jit::Stack& arguments);
 
 /// Returns whether all new results of a call are computed if the operands are known.

@@ -12,8 +12,8 @@
 
 namespace hpu {
 
-/// A recorded operation. Its tensors are the recorder's own handles, which keep their sizes and
-/// strides even if the user's tensors change.
+/// A recorded operation. The tensors in a node are the recorder's own handles, which keep their
+/// sizes and strides even if the user's tensors change.
 struct Node {
   c10::OperatorHandle op;
   torch::jit::Stack arguments;

@@ -39,8 +39,9 @@ at::Tensor host_view(const at::Tensor& tensor);
 /// Returns a CPU tensor that has the same shape but no memory, for kernels that use only shapes.
 at::Tensor shape_view(const at::Tensor& tensor);
 
-/// Returns a device tensor that takes over the storage of a CPU result, with the precision of the
-/// card, but only the memory that the result uses. An undefined tensor stays undefined.
+/// Returns a device tensor that takes over the storage of a CPU result. The values are rounded to
+/// the card's precision, and memory that the result does not use is freed. An undefined tensor
+/// stays undefined.
 at::Tensor adopt(const at::Tensor& result);
 
 /// Returns a device tensor that uses the device storage `storage`, with the dtype, sizes and
@@ -91,8 +92,7 @@ void grow(const c10::Storage& storage, size_t bytes);
 uint64_t number_of(const c10::Storage& storage);
 uint64_t last_number();
 
-/// Returns whether a tensor on the device can have memory. This is false for fake and functional
-/// tensors.
+/// Returns whether a tensor on the device can have memory. Fake and functional tensors cannot.
 bool is_real(const at::Tensor& tensor);
 
 /// Allocates memory for a tensor's storage if it has not been allocated yet.

@@ -37,7 +37,7 @@ bool starts_with(const std::string& name, const char* prefix) {
   return name.rfind(prefix, 0) == 0;
 }
 
-/// Returns whether PyTorch replaces the operator with other operators above all backends.
+/// Returns whether PyTorch replaces the operator with other operators before it reaches a backend.
 bool is_decomposed(const c10::OperatorHandle& op) {
   return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
       !op.hasKernelForDispatchKey(c10::DispatchKey::HPU);
@@ -104,7 +104,7 @@ c10::IValue without_tensors(const c10::IValue& value) {
   return has_tensors ? c10::IValue() : value;
 }
 
-/// A call whose description is needed: its price is unknown, or it is part of a graph.
+/// A call that must be described, because its price is unknown or it is part of a graph.
 struct Draft {
   Operation operation;
   c10::SmallVector<const at::TensorImpl*, 4> written{};
@@ -139,7 +139,7 @@ struct Draft {
     operation.writes.insert(operation.writes.begin(), made.begin(), made.end());
   }
 
-  /// Replaces an operator that falls back to the CPU by the copies of its operands and results.
+  /// Replaces an operator that falls back to the CPU with the copies of its operands and results.
   void describe_copies() {
     static const auto copy = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
     operation.op = copy;
