@@ -50,7 +50,6 @@ DIFFERENT: dict[str, dict[str, str]] = {
     "lazy": dict.fromkeys(_HOST, "a value that the host reads splits the graph"),
     "graphs": dict.fromkeys(_HOST, "a value that the host reads cannot be captured"),
     "compile": {
-        **dict.fromkeys(("rnn", "gru", "lstm"), "PyTorch does not compile recurrent modules"),
         "GPT-2": "a warning about its loss divides the graph",
         **dict.fromkeys(("T5", "Whisper"), "they compute masks in another way in compiled code"),
         "cnn batchnorm": "the graph copies updated buffers",

@@ -40,7 +40,34 @@ def test_passes_of_compiled_code_are_separate_graphs(program):
     graphs = graphs_of(program, "compile", parse(1))
     found = phases(program, graphs.whole)
     assert found == [{Phase.FORWARD}, {Phase.FORWARD}, {Phase.BACKWARD}, {Phase.OPTIMIZER}]
-    assert program.operations[graphs.alone].operator is torch.ops.aten.ones_like.default
+    (eager,) = graphs.eager
+    assert program.operations[eager].operator is torch.ops.aten.ones_like.default
+
+
+class Tagger(nn.Module):
+    """A recurrent module between two layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.before, self.rnn, self.after = nn.Linear(4, 8), nn.GRU(8, 8), nn.Linear(8, 2)
+
+    def forward(self, inputs):
+        return self.after(self.rnn(self.before(inputs))[0])
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_module_with_a_recurrent_module_is_not_compiled(nested):
+    model = nn.Sequential(nn.Linear(4, 4), Tagger()) if nested else Tagger()
+    options = StepOptions(optimizer=maker("sgd"), compiled=True)
+    program = trace_step(model, (torch.ones(3, 2, 4),), {}, options)
+    graphs = graphs_of(program, "compile", parse(1))
+    compiled = {
+        (operation.module, operation.phase is Phase.OPTIMIZER)
+        for number, operation in enumerate(program.operations)
+        if number not in graphs.eager
+    }
+    assert compiled == ({("", True), ("0", False), ("", False)} if nested else {("", True)})
+    assert len({graphs.whole[number] for number in graphs.eager}) == len(graphs.eager)
 
 
 def test_buckets_of_gradients_end_lazy_graphs(program):

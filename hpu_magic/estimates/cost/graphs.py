@@ -24,8 +24,8 @@ class Graphs:
     """The graph of each operation if no collective divides it."""
     parts: list[int]
     """The graph of each operation, divided by collectives."""
-    alone: int | None = None
-    """Index of the operation that runs in eager mode between compiled graphs, or None."""
+    eager: frozenset[int] = frozenset()
+    """Indexes of the operations that run in eager mode between compiled graphs."""
 
 
 def graphs_of(program: Program, mode: str, layout: Layout) -> Graphs:
@@ -34,16 +34,14 @@ def graphs_of(program: Program, mode: str, layout: Layout) -> Graphs:
     In lazy mode and HPU Graphs, the forward and backward passes are one graph, and the optimizer is
     another. In lazy mode, a graph ends when FSDP or ZeRO stage 3 gathers weights, and when DDP
     exchanges a bucket of gradients. In compiled code, each pass is a graph, and autograd creates
-    the gradient of the loss between them.
+    the gradient of the loss between them. Modules that PyTorch does not compile divide the graphs.
     """
     operations = program.operations
-    is_compiled = mode == "compile"
-    whole = [_number(operation.phase, is_compiled) for operation in operations]
-    alone = _gradient_of_loss(program) if is_compiled else None
-    if alone is not None:
-        whole[alone] = _LOSS
+    if mode == "compile":
+        return _compiled(program)
+    whole = [_OPTIMIZER if each.phase is Phase.OPTIMIZER else _PASSES for each in operations]
     if mode != "lazy" or layout.data == 1:
-        return Graphs(whole, whole, alone)
+        return Graphs(whole, whole)
     if layout.zero == _GATHERS:
         gathered = _modules_of_zero(program) if layout.in_float32 else _layers(program)
         parts = _divided(whole, _ends_before_modules(program, gathered))
@@ -60,13 +58,36 @@ def _divided(graphs: list[int], ends: set[int]) -> list[int]:
     return parts
 
 
-_PASSES, _LOSS, _BACKWARD, _OPTIMIZER = range(4)
+_PASSES, _OPTIMIZER = range(2)
 
 
-def _number(phase: Phase, is_compiled: bool) -> int:
-    if phase is Phase.OPTIMIZER:
-        return _OPTIMIZER
-    return _BACKWARD if is_compiled and phase is not Phase.FORWARD else _PASSES
+def _compiled(program: Program) -> Graphs:
+    eager = _in_eager_mode(program)
+    numbers, current, before = [], 0, (False, Phase.FORWARD)
+    for number, operation in enumerate(program.operations):
+        phase = Phase.BACKWARD if operation.phase is Phase.RECOMPUTED else operation.phase
+        place = number in eager, phase
+        if place != before or number in eager:  # each operation in eager mode has its own number
+            current, before = current + 1, place
+        numbers.append(current)
+    return Graphs(numbers, numbers, eager)
+
+
+def _in_eager_mode(program: Program) -> frozenset[int]:
+    """Return the indexes of operations that are not compiled, and of the gradient of the loss."""
+    modules = program.not_compiled()
+    found = [
+        number
+        for number, operation in enumerate(program.operations)
+        if operation.phase is not Phase.OPTIMIZER
+        and any(_is_inside(operation.module, module) for module in modules)
+    ]
+    gradient = _gradient_of_loss(program)
+    return frozenset(found if gradient is None else [*found, gradient])
+
+
+def _is_inside(module: str, outer: str) -> bool:
+    return not outer or module == outer or module.startswith(f"{outer}.")
 
 
 def _gradient_of_loss(program: Program) -> int | None:

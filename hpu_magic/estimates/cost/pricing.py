@@ -198,11 +198,9 @@ def seconds_of(workload: Workload, constants: Constants) -> Columns:
     thin_matrix = operations.thin_arrays / constants.matrix_efficiency[card.name]
     thin_vector = operations.thin_instructions / rate
     by_arrays = thin_matrix < thin_vector
-    if workload.eager:
-        launch = constants.launch_seconds * operations.operators
-    else:
-        launch = constants.node_seconds * operations.kernels
-        launch += constants.launch_seconds * operations.alone
+    eager = 1.0 if workload.eager else operations.eager
+    launch = constants.launch_seconds * operations.operators * eager
+    launch += constants.node_seconds * operations.kernels * (1 - eager)
     return Columns(
         matrix=matrix + np.where(by_arrays, thin_matrix, 0.0),
         vector=vector + np.where(by_arrays, 0.0, thin_vector),

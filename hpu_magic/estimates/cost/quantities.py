@@ -53,7 +53,7 @@ class Operations:
     kernels: Column
     """Number of graph kernels that start with this operation and do not multiply prefetched
     weights."""
-    alone: Column
+    eager: Column
     """1 for operations that run in eager mode between compiled graphs."""
     graph: Column
     """Number of the graph that contains the operation, if no collective divides it."""
@@ -122,7 +122,7 @@ class _Reader:
             found = next(moved)
             share = sharding.share(operation, work)
             sizes = [self._size(each, share) for each in (found.moved, found.spared)]
-            place = number == graphs.alone, graphs.whole[number], graphs.parts[number]
+            place = number in graphs.eager, graphs.whole[number], graphs.parts[number]
             rows.append(self._row(number, operation, share, sizes, found.kernels, place))
         sharding.check_layers()
         table = np.array(rows, dtype=np.float64).reshape(len(rows), len(fields(Operations))).T
@@ -186,7 +186,7 @@ class _Reader:
             sum(operation.routed) * times,
             len(operation.routed) * times,
             times,
-            0 if place[0] else self._kernels(operation, work, kernels, bool(cast)),
+            self._kernels(operation, work, kernels, bool(cast)),
             *place,
             optimizer,
         )

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 NEVER = -1
+_RECURRENT = frozenset({"RNN", "GRU", "LSTM"})  # classes of `torch.nn`
 # Cards do not support these dtypes and store each element at half its size.
 _NARROWED = frozenset({torch.float64, torch.complex128})
 
@@ -158,6 +159,15 @@ class Program:
     def of_role(self, role: Role) -> int:
         """Return the total size in bytes of all storages with this role."""
         return sum(storage.bytes for storage in self.storages if storage.role is role)
+
+    def not_compiled(self) -> set[str]:
+        """Return the paths of modules that `torch.compile` runs in eager mode.
+
+        Dynamo does not compile a function that uses a recurrent module, because its option
+        ``allow_rnn`` is off by default.
+        """
+        found = (name for name, kind in self.classes.items() if kind in _RECURRENT)
+        return {name.rpartition(".")[0] for name in found}
 
     def of_phase(self, *phases: Phase) -> Iterator[Operation]:
         """Yield the operations that belong to any of these phases."""

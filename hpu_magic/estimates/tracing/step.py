@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import signature
 from typing import Any
 
@@ -64,6 +64,8 @@ def trace_step(
     """
     classes = {name: type(module).__name__ for name, module in model.named_modules()}
     program = Program(classes=classes)
+    if "" in program.not_compiled():
+        options = replace(options, compiled=False)
     modules = RunningModules(model)
     recorder = Recorder(program, modules)
     try:
