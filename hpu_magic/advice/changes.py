@@ -25,6 +25,8 @@ class Choice:
     during: Callable[[], AbstractContextManager[Any]] | None = None
     """Creates the context in which the step is traced, for choices that replace operators."""
     remark: str = ""  # additional information, as a sentence
+    needs_lazy_mode: bool = False
+    """Whether it needs lazy mode, which the vendor no longer develops."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ _FP8_INFERENCE = """%hpu_fp8_measure {name} --data loader
 
 
 def modes(now: Settings, name: str) -> Iterator[Choice]:
-    """Yield modes that need fewer launches; if several are equally fast, the first one is shown."""
+    """Yield modes that need fewer launches."""
     if now.mode != "eager":
         return
     yield Choice(
@@ -111,6 +113,7 @@ def modes(now: Settings, name: str) -> Iterator[Choice]:
         f"%hpu_mode lazy --restart\n%hpu_wrap {name}",
         {"mode": "graphs"},
         by_hand="it takes two steps, with a kernel restart in between",
+        needs_lazy_mode=True,
     )
     yield Choice(
         "mode",
@@ -120,6 +123,7 @@ def modes(now: Settings, name: str) -> Iterator[Choice]:
         "htcore.mark_step()  # after backward(), and after optimizer.step()",
         {"mode": "lazy"},
         "%hpu_mode lazy --restart",
+        needs_lazy_mode=True,
     )
 
 

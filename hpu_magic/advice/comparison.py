@@ -123,7 +123,7 @@ class Comparison:
         base = self.base
         if not base.fits:
             several = [each for each in several if each.found.fits] or several
-        best = max(several, key=lambda each: round(self._factor(each.found), 4))
+        best = max(several, key=self._rank)
         choice, found = best.choice, best.found
         why = [_change_of_time(base, found)]
         if not base.fits:
@@ -145,6 +145,10 @@ class Comparison:
             command=choice.command,
             by_hand=choice.by_hand,
         )
+
+    def _rank(self, each: _Estimated) -> float:
+        """Return the speed of a choice, halved if it needs lazy mode, which is to be removed."""
+        return round(self._factor(each.found), 4) / (2 if each.choice.needs_lazy_mode else 1)
 
     def _batch(self, framework: str | None) -> _Estimated | None:
         """Return the batch size above which gains are small, or the largest one that fits."""
