@@ -215,13 +215,9 @@ def test_detached_gradients_may_be_used_in_another_graph(torch, compiled):
 
 
 @pytest.mark.parametrize("trains", [False, True], ids=["inference", "training"])
-def test_forward_mode_is_rejected_unless_pytorch_computes_it(
-    torch, compile_on_hpu, monkeypatch, trains
-):
+def test_forward_mode_is_rejected_unless_pytorch_computes_it(torch, compile_on_hpu, trains):
     from torch.autograd import forward_ad
 
-    # TorchScript compiles derivatives that call this function, but not the version of transformers.
-    monkeypatch.setattr(torch, "scatter", torch._C._VariableFunctions.scatter)
     run = compile_on_hpu(lambda x: x.exp())
     x = torch.ones(2, device="hpu", requires_grad=trains)
     message = ""
