@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
@@ -13,18 +13,17 @@ from torch import nn
 from hpu_magic import units
 from hpu_magic.advice.choices import LARGEST_BATCH_FACTOR, Choice, as_code, choices, of_batch
 from hpu_magic.advice.suggestion import Gain, Suggestion, estimated
-from hpu_magic.estimates.calls import call_of, uncompiled
-from hpu_magic.estimates.deepspeed.configuration import Configuration, loaded, read
+from hpu_magic.estimates.calls import uncompiled
+from hpu_magic.estimates.deepspeed.configuration import loaded
 from hpu_magic.estimates.errors import EstimateError
-from hpu_magic.estimates.estimate import estimate
-from hpu_magic.estimates.layout import parse
+from hpu_magic.estimates.estimate import estimate, step_of
 from hpu_magic.estimates.result import Estimate
-from hpu_magic.estimates.step_estimate import StepEstimator
 from hpu_magic.estimates.tracing.fake_card import one_at_a_time
 
 _LEAST = 1.02  # smaller gains are not shown
 _WORTH_DOUBLING = 1.05
-_SAME_OPERATIONS = {"mode", "cards", "parallel"}
+_OF_STEP = ("train", "optimizer", "checkpointing", "loss")
+"""Arguments that determine a traced step; the others can differ in each of its estimates."""
 
 
 @dataclass(frozen=True)
@@ -44,21 +43,17 @@ class Comparison:
     ) -> None:
         self._model, self._inputs, self._arguments = uncompiled(model), inputs, dict(arguments)
         own = inspect.signature(estimate).parameters
-        self._named = {name: value for name, value in arguments.items() if name not in own}
-        self.base = estimate(model, *inputs, **arguments)
+        named = {name: value for name, value in arguments.items() if name not in own}
+        of_step = {name: arguments[name] for name in _OF_STEP if name in arguments}
+        self._step = step_of(model, inputs, named, **of_step)
+        others = (arguments.keys() & own.keys()) - set(_OF_STEP)
+        self._others = {name: arguments[name] for name in others}
+        self.base = self._step.estimate(**self._others)
         self._deepspeed: Mapping[str, Any] | None = None
-        self._configuration: Configuration | None = None
         if arguments.get("deepspeed") is not None:
             self._deepspeed = loaded(arguments["deepspeed"])
-            base = self.base
-            self._configuration = read(
-                self._deepspeed,
-                self._model,
-                cards=base.layout.cards,
-                accumulate=base.options.accumulate,
-            )
         # The alternatives are estimated for the uncompiled model.
-        self._arguments["mode"] = self.base.options.mode
+        self._arguments["mode"] = self._others["mode"] = self.base.options.mode
 
     def suggestions(self, name: str, framework: str | None) -> Iterator[Suggestion]:
         """Yield changes that are useful or necessary; see `choices` for the arguments."""
@@ -78,8 +73,8 @@ class Comparison:
         if choice.during is not None:
             return self._with_other_operators(choice.during)
         try:
-            if choice.arguments.keys() <= _SAME_OPERATIONS:
-                return self._of_the_same(**choice.arguments)
+            if choice.arguments.keys().isdisjoint(_OF_STEP):
+                return self._step.estimate(**self._others | dict(choice.arguments))
             return estimate(self._model, *self._inputs, **self._arguments | dict(choice.arguments))
         except EstimateError:
             return None  # the model or the card does not support this choice
@@ -92,19 +87,6 @@ class Comparison:
                 return estimate(self._model, *self._inputs, **self._arguments)
         except (EstimateError, TypeError, ValueError, RuntimeError):
             return None  # the model passes arguments that the other operator does not accept
-
-    def _of_the_same(
-        self, mode: str | None = None, cards: int | None = None, parallel: str | None = None
-    ) -> Estimate:
-        """Estimate the traced operations again, with a different mode or layout."""
-        base = self.base
-        options = base.options if mode is None else replace(base.options, mode=mode)
-        layout = base.layout if cards is None else parse(cards, parallel)
-        call = call_of(self._model, self._inputs, self._named, train=options.train)
-        estimator = StepEstimator(
-            self._model, call, options, base.card, layout, self._configuration
-        )
-        return estimator.of(base.program)
 
     def _gains(self, found: Estimate) -> bool:
         if not self.base.fits:

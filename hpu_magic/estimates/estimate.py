@@ -44,23 +44,11 @@ def estimate(
     ``inputs`` and ``named_inputs`` are the model's arguments. A single dict whose keys are argument
     names of the model is passed as keyword arguments.
     """
-    # The step can be traced even if PyTorch was initialized without a card.
-    with suppress(HPUError):
-        device.torch_with_hpu()
-    from hpu_magic.estimates.calls import call_of, check_names, uncompiled
-    from hpu_magic.estimates.options import check_model, mode_here
-    from hpu_magic.estimates.traced_step import TracedStep
-
-    here = mode_here(model)
-    model = uncompiled(model)
-    check_model(model)
-    arguments = [name for name in inspect.signature(estimate).parameters if name != "inputs"]
-    check_names(model, named_inputs, arguments[:-1])
-    step = TracedStep(
+    step = step_of(
         model,
-        call_of(model, inputs, named_inputs, train=train),
+        inputs,
+        named_inputs,
         train=train,
-        mode=here,
         optimizer=optimizer,
         checkpointing=checkpointing,
         loss=loss,
@@ -89,23 +77,48 @@ def trace(
     loss: Callable[[Any], torch.Tensor] | None = None,
 ) -> TracedStep:
     """Trace a step in the precision of the model; see `hpu_magic.trace`."""
-    with suppress(HPUError):
-        device.torch_with_hpu()
-    from hpu_magic.estimates.calls import call_of, uncompiled
-    from hpu_magic.estimates.options import check_model, mode_here
-    from hpu_magic.estimates.traced_step import TracedStep
-
-    here = mode_here(model)
-    model = uncompiled(model)
-    check_model(model)
-    traced = TracedStep(
+    traced = step_of(
         model,
-        call_of(model, inputs, train=train),
+        inputs,
+        {},
         train=train,
-        mode=here,
         optimizer=optimizer,
         checkpointing=checkpointing,
         loss=loss,
     )
     traced.estimate()
     return traced
+
+
+def step_of(
+    model: nn.Module,
+    inputs: tuple[Any, ...],
+    named_inputs: Mapping[str, Any],
+    *,
+    train: bool = True,
+    optimizer: torch.optim.Optimizer | str | None = "adamw",
+    checkpointing: str = "none",
+    loss: Callable[[Any], torch.Tensor] | None = None,
+) -> TracedStep:
+    """Return a step that is traced as soon as it is estimated."""
+    # The step can be traced even if PyTorch was initialized without a card.
+    with suppress(HPUError):
+        device.torch_with_hpu()
+    from hpu_magic.estimates.calls import call_of, check_names, uncompiled
+    from hpu_magic.estimates.options import check_model, mode_here
+    from hpu_magic.estimates.traced_step import TracedStep
+
+    here = mode_here(model)
+    model = uncompiled(model)
+    check_model(model)
+    arguments = [name for name in inspect.signature(estimate).parameters if name != "inputs"]
+    check_names(model, named_inputs, arguments[:-1])
+    return TracedStep(
+        model,
+        call_of(model, inputs, named_inputs, train=train),
+        train=train,
+        mode=here,
+        optimizer=optimizer,
+        checkpointing=checkpointing,
+        loss=loss,
+    )
