@@ -1,4 +1,4 @@
-"""A table on a documentation page whose rows a tool replaces."""
+"""Replace the rows of a table on a documentation page."""
 
 from __future__ import annotations
 

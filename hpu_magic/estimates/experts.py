@@ -101,7 +101,7 @@ class _Distribution:
     def program(self) -> Program:
         """Return the program of the busiest card."""
         operations = [self._of_experts(each, 0) for each in self._program.operations]
-        sizes: dict[str, int] = {}  # maps each module to the size of its tokens in bytes
+        sizes: dict[str, int] = {}  # maps each module to the number of bytes in its tokens
         for numbers in _calls(self._program):
             first = self._program.operations[numbers[0]]
             rows = rows_of(first)

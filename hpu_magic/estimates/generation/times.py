@@ -1,4 +1,4 @@
-"""Calculate how long text generation takes for the prompt and for tokens with a growing cache."""
+"""Calculate the time to process a prompt and to generate each token as the cache grows."""
 
 from __future__ import annotations
 

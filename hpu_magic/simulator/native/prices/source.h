@@ -7,7 +7,7 @@
 
 namespace hpu::prices {
 
-/// A request to the price source for the time that a sequence takes.
+/// Asks the Python function for the card time of a sequence of operations.
 struct Question {
   struct Operation {
     const prices::Operation& operation;
@@ -25,7 +25,7 @@ struct Question {
   bool graph;
 };
 
-/// A request for the time that a collective takes.
+/// Asks for the time that a collective takes.
 struct LinkQuestion {
   const char* name;
   int64_t bytes;   // size of this rank's share of the data
@@ -34,8 +34,8 @@ struct LinkQuestion {
   int stride;  // distance between neighboring ranks of the group
 };
 
-/// Calls the price source of collectives, and launches the collective on the clock. Returns nullopt
-/// if the clock is off or the source raises an error.
+/// Asks for the time of a collective, and launches the collective on the clock. Returns nullopt
+/// if the clock is off or the function raises an error.
 std::optional<clock::Transfer> launch_transfer(const LinkQuestion& question, bool is_message);
 
 /// Calls the price source. If the source raises an error, stores the error for the user and returns

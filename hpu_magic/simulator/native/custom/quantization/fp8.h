@@ -25,7 +25,7 @@ bool is_float_or_bfloat16(at::ScalarType dtype);
 /// Gaudi3.
 void check_formats(const char* name, const at::Tensor& a, const at::Tensor& b);
 
-/// Rounds to nearest, with ties to even. Saturates at the largest value of the card's generation.
+/// Rounds to nearest, with ties to even. Saturates at the largest value that the card supports.
 at::Tensor to_fp8(const at::Tensor& values, at::ScalarType fp8);
 
 /// Rounds up or down at random, so that the expected result is the value itself. Saturates like
