@@ -5,7 +5,7 @@ families that are left out, and prints the errors and bands that it expects for 
 ``python tools/estimates.py fit`` prints the best constants for `cost/constants.py` with this
 regularization, and their errors. After changing the constants, also update the bands, and the
 errors in ``docs/estimates.md``.
-``python tools/estimates.py figures`` prints the estimates of all measurements as JSON, for the
+``python tools/estimates.py figures`` prints the estimate for each measurement as JSON, for the
 documentation site. Each of these commands traces all measured models, which takes a few minutes.
 ``python tools/estimates.py programs [NAME...]`` runs the measured training jobs as programs in dry
 runs, and writes their times into the table in ``docs/estimates.md``. Only jobs that contain one of

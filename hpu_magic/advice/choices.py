@@ -54,7 +54,7 @@ def choices(
 
 
 def of_batch(size: int | str, base: Estimate, framework: str | None) -> Choice:
-    """Return the choice to use a different batch size; ``size`` may be ``largest``."""
+    """Return the option of using a different batch size; ``size`` may be ``largest``."""
     change = f"loader = DataLoader(..., batch_size={size})"
     if framework == "transformers" and base.options.train:
         change = f"args = TrainingArguments(..., per_device_train_batch_size={size})"

@@ -317,8 +317,8 @@ class DryRun(Report):
         read = ", ".join(each.innermost for each in self.stand_ins[:MOST_LINES])
         for each in self.unused_values:
             warnings.append(
-                f"--value {each} had no effect, because its line read no stand-in in this run; "
-                + (f"these lines read one: {read}." if read else "no line read one.")
+                f"--value {each} had no effect, because this line did not read a stand-in; "
+                + (f"these lines did: {read}." if read else "no line did.")
             )
         if self.imbalance > 1 and not self.is_unbalanced:
             warnings.append(

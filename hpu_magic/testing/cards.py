@@ -27,7 +27,7 @@ from hpu_magic.testing import RankError
 from hpu_magic.testing.limits import add_cost, allowed_of
 from hpu_magic.testing.process import Companion, ending
 
-_GRACE = 5.0  # timeout in seconds for other ranks to return after a failure, or to exit
+_GRACE = 5.0  # seconds that other ranks have to return or exit after a failure
 _WRITING = 5.0  # timeout in seconds for a rank to write its stack trace
 _PAUSE = 0.2  # a stack trace without a new line for this many seconds is considered complete
 _STARTING = 300.0  # in seconds; long, because the simulator may have to be compiled first

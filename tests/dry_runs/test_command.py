@@ -112,7 +112,7 @@ def test_stand_ins_are_listed_with_their_line_and_can_be_replaced(dry):
     assert result.unused_values == ["rain.py:13=1"]
     [warning] = result.warnings()
     assert "--value rain.py:13=1 had no effect" in warning
-    assert "these lines read one: train.py:13" in warning
+    assert "these lines did: train.py:13" in warning
 
 
 def test_integers_and_masks_of_host_data_are_computed(dry):

@@ -28,13 +28,16 @@ class Band:
 def band_of_training(layout: Layout, mode: str, dtype: str) -> Band:
     """Return the error band of a training step."""
     if dtype == "fp32":
-        return _band("unmeasured", "training in bf16 and fp8, widened for float32")
+        return _band("unmeasured", "training in bf16 and fp8, with a wider band for float32")
     if layout.cards > _MOST_CARDS_IN_TRAINING:
         return _band(
-            "unmeasured", f"training, widened for more than {_MOST_CARDS_IN_TRAINING} cards"
+            "unmeasured",
+            f"training, with a wider band for more than {_MOST_CARDS_IN_TRAINING} cards",
         )
     if mode == "compile" and layout.zero == 3:
-        return _band("unmeasured", "training, widened for compiled code with sharded weights")
+        return _band(
+            "unmeasured", "training, with a wider band for compiled code with sharded weights"
+        )
     return _band("training", "training")
 
 

@@ -31,7 +31,7 @@ class Traced:
 
     prompt: Pass
     tokens: dict[int, Pass]
-    """Passes over a single new token, keyed by the number of tokens that precede it."""
+    """Passes for a single new token, keyed by the number of tokens that precede it."""
 
     @property
     def last(self) -> Pass:

@@ -169,8 +169,8 @@ def in_lazy_mode(call: Callable[[], _Result], *, restart: bool) -> _Result:
 def restore(stored: str) -> None:
     """Request the mode stored in a notebook's file, before its first cell runs.
 
-    This function neither imports torch nor prints anything. A mode that a cell has requested since
-    the file was saved is kept.
+    This function neither imports torch nor prints anything, and it keeps a mode that a cell
+    requested after the file was saved.
     """
     value = VALUES[_known(stored)]
     with contextlib.suppress(OSError):  # without the file, the mode applies only to this process

@@ -25,8 +25,8 @@ def raise_outside(error: BaseException, catcher: CodeType | None) -> None:
     """Raise an error when a function, or one of its callers, leaves its `try` statement.
 
     `catcher` is the code of the function that caught the error. If that function is not a caller of
-    this one, the error is raised now. If the functions do not leave their ``try`` statements, the
-    error is raised after some lines anyway, so that an outer statement catches it.
+    this one, the error is raised now. If the functions stay in their ``try`` statements for too
+    many lines, the error is raised anyway, and an outer statement catches it.
     """
     lines = 0
 

@@ -124,7 +124,7 @@ void clear_failure(const c10::Storage& storage);
 /// whole storage.
 void clear_failure_if_overwritten(const at::Tensor& tensor);
 
-/// Marks the storages that these graphs would have written as failed, so that every use raises an
+/// Marks storages as failed if these graphs would have written to them, so that every use raises an
 /// error with the message `why`. Called in the child after a fork.
 void lose_writes(
     uint64_t first_graph, uint64_t last_graph, const std::shared_ptr<const std::string>& why);

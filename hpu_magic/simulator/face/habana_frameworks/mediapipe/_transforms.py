@@ -130,7 +130,7 @@ class ImageDecoder(Operator):
         shapes = sorted({(image.shape[2], image.shape[1]) for image in images})
         if len(shapes) > 1:
             raise ValueError(
-                f"Images of a batch have different sizes, such as {shapes[0]} and {shapes[-1]}; "
+                f"The images of a batch have different sizes, such as {shapes[0]} and {shapes[-1]}; "
                 "pass resize=[width, height] to ImageDecoder."
             )
         return (_images(torch.stack(images), Value(None, self._interleaved)),)
