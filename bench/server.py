@@ -181,7 +181,9 @@ async def processor_share(process: psutil.Process, address: str, token: str) -> 
         client.close()
     received = await asyncio.gather(*listening)
     if min(received) < 0.8 * SECONDS:
-        raise RuntimeError(f"Clients missed samples or fits: {received} in {taken:.0f} s.")
+        raise RuntimeError(
+            f"Clients received too few samples or fits: {received} in {taken:.0f} s."
+        )
     return 100 * spent / taken
 
 

@@ -162,7 +162,7 @@ def _install(chosen: Combination, folder: Path) -> Path:
     subprocess.run(
         [*pip, f"torch{chosen.torch}", *(["--index-url", index] if index else [])], check=True
     )
-    # Pin torch, because packages that do not support it yet would replace it with an older one.
+    # Pin torch, because packages that do not support this release yet would install an older one.
     installed = subprocess.run(
         [python, "-c", "from importlib.metadata import version; print(version('torch'))"],
         capture_output=True,

@@ -31,7 +31,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Settings:
-    """The current settings of a step, with the names of an estimate's arguments."""
+    """The current settings of a step, named like the arguments of an estimate."""
 
     mode: str
     dtype: str

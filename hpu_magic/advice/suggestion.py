@@ -35,7 +35,7 @@ class Suggestion:
     gain: Gain | None = None  #: None if it was neither measured nor estimated
     saves: int = 0  #: estimated bytes freed on one card; negative if more are needed
     needed: bool = False
-    """Whether the step fits on a card only with this change or another one marked as needed."""
+    """Whether the step does not fit on a card without this or another needed change."""
     command: str = ""  #: a notebook command that applies the change, or ""
     by_hand: str = ""  #: why no command can apply the change
 

@@ -58,7 +58,7 @@ class Line:
 
     @property
     def innermost(self) -> str:
-        """File and number of the library's line, or of this line, as ``--value`` accepts them."""
+        """The library's line, or this line, in the form that ``--value`` accepts."""
         if self.library is not None:
             return self.library.innermost
         _, installed, path = self.file.rpartition("-packages/")

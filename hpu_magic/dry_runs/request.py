@@ -164,7 +164,7 @@ def _supplied(text: str) -> tuple[str, int, float]:
             return match["file"], int(match["line"]), float(match["value"])
     except ValueError:
         pass
-    raise HPUError(f"{text!r} is not a stand-in: use FILE:LINE=NUMBER, such as train.py:42=0.5.")
+    raise HPUError(f"{text!r} is not a valid value: use FILE:LINE=NUMBER, such as train.py:42=0.5.")
 
 
 def _world(cards: int, nodes: int, rank: int) -> dict[str, str]:

@@ -249,7 +249,7 @@ class StepTime:
         if self.epoch_steps and self.data.loader is not None and self.data.loader["last"]:
             notes.append(
                 f"The last batch of an epoch has only {self.data.loader['last']} samples, but the "
-                "time of an epoch counts it as a complete one. Lazy mode and compiled code need "
+                "time of an epoch assumes that it is full. Lazy mode and compiled code need "
                 "other graphs for this batch; drop_last=True of the DataLoader avoids this."
             )
         if self.unpriced:

@@ -75,7 +75,7 @@ def split(text: str) -> tuple[list[str], str]:
 
 @dataclass
 class Call:
-    """The arguments in the complete words of a command."""
+    """The arguments of a command, without the word that the user is typing."""
 
     present: list[argparse.Action] = field(default_factory=list)  # options that are on the line
     awaiting: argparse.Action | None = None  # the option whose value is expected next

@@ -80,7 +80,7 @@ class _MainThread:
     """A substitute for the shell channel's thread, which an ipyparallel engine does not have.
 
     While a cell is awaiting something, ipykernel 7.2 and later use this thread to handle
-    interrupts. The object is false, so that other code treats the thread as missing.
+    interrupts. The object is falsy, so that other code treats the thread as missing.
     """
 
     parent_thread = threading.main_thread()

@@ -104,7 +104,7 @@ def test_interrupt_ends_the_process_of_the_cell(new_processes, rejected, succeed
         ("%%hpu_dry_run --push missing\nx = 1\n", "Unknown variable 'missing'"),
         ("%%hpu_dry_run --steps 0\nx = 1\n", "The number of steps must be at least 1, got 0."),
         ("%%hpu_dry_run --card gaudi4\nx = 1\n", "needs gaudi, gaudi2 or gaudi3 after --card"),
-        ("%%hpu_dry_run --value 4=1\nx = 1\n", "'4=1' is not a stand-in"),
+        ("%%hpu_dry_run --value 4=1\nx = 1\n", "'4=1' is not a valid value"),
     ],
 )
 def test_invalid_cell_is_refused_without_a_traceback(rejected, cell, message):

@@ -414,8 +414,8 @@ def test_pipeline_with_more_stages_than_ranks_is_an_error(dry):
         (Request(__file__, cards=0), "at least 1, got 0"),
         (Request(__file__, cards=9, nodes=2), "9 cards cannot be divided among 2 machines"),
         (Request(__file__, cards=64, nodes=4), "at most 8 cards each"),
-        (Request(__file__, values=["42=1"]), "'42=1' is not a stand-in"),
-        (Request(__file__, values=["a.py:4=x"]), "'a.py:4=x' is not a stand-in"),
+        (Request(__file__, values=["42=1"]), "'42=1' is not a valid value"),
+        (Request(__file__, values=["a.py:4=x"]), "'a.py:4=x' is not a valid value"),
     ],
 )
 def test_invalid_request(request_, message):

@@ -185,7 +185,7 @@ def _training(each: Measurement) -> Job:
 
     samples = batch * layout.data * accumulate
     amount = samples * (int(row["tokens"]) if row["unit"] == "tokens/s" else 1)
-    # Exchanges divide graphs, but DDP's buckets of gradients do not end with the layers.
+    # Collectives divide graphs, but DDP's buckets do not end at the boundaries of layers.
     divided = row["mode"] == "lazy" and layout.data > 1 and layout.zero in (0, 3)
     workload = alike_added(step(None)) if divided else _of_all_layers(row["model"], step)
     return Job(each, ((workload, 1.0),), amount)
@@ -257,7 +257,7 @@ def _generation(each: Measurement) -> Job:
 
 
 def with_mask(program: Program) -> Program:
-    """Return the program without the flag of causal attention, because the mask is a tensor."""
+    """Return the program without the causal-attention flag, because the mask is a tensor."""
 
     def changed(operation: Operation) -> Operation:
         names = [argument.name for argument in operation.operator._schema.arguments]

@@ -1,8 +1,9 @@
 """Choose the regularization of the fit, and calculate errors for data that the choice did not use.
 
 Two levels of families are left out. For each outer family, the candidate with the smallest errors
-on the other families is chosen, where each of these is left out in turn as well. Then the constants
-are fitted to the other families with this candidate, and the outer family's errors are calculated.
+on the other families is chosen; for this, each of the other families is left out in turn. Then the
+constants are fitted to the other families with this candidate, and the outer family's errors are
+calculated.
 These errors show what to expect for families that neither the fit nor the choice has seen.
 """
 
@@ -35,7 +36,7 @@ def candidates() -> dict[str, Priors]:
 
 
 class Selection:
-    """Chooses among candidates by the errors on families that are left out."""
+    """Chooses among candidates by their errors for families that are left out."""
 
     def __init__(self, batch: Batch, known: Mapping[str, Priors]) -> None:
         self._batch, self._known = batch, known

@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> int:
         each for each in FEATURES if not words or any(w in each.name.lower() for w in words)
     ]
     if not features:
-        print(f"No feature contains {' or '.join(words)}; use a part of a name.")
+        print(f"No feature contains {' or '.join(words)}; use part of a name.")
         return 2
     processes = Processes()
     failed = 0

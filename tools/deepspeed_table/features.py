@@ -66,7 +66,7 @@ def zero(stage: int, **more: Any) -> dict[str, Any]:
 
 
 def buckets(stage: int, **more: Any) -> dict[str, Any]:
-    """Return the configuration of a ZeRO stage, with buckets for a part of `memory.Wide`."""
+    """Return the configuration of a ZeRO stage, with buckets smaller than `memory.Wide`."""
     names = "reduce_bucket_size", "stage3_prefetch_bucket_size", "stage3_max_reuse_distance"
     sizes = dict.fromkeys(names, 400000)
     return {"zero_optimization": {"stage": stage, "sub_group_size": 400_000, **sizes, **more}}

@@ -39,7 +39,7 @@ class Result:
 
 
 class Processes:
-    """Starts ranks as forks of a process that has imported torch, and other programs."""
+    """Starts other programs, and ranks as forks of a process that has imported torch."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="deepspeed_table_")

@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
     chosen = parser.parse_args(arguments)
     rows = list(_rows([word.lower() for word in chosen.words]))
     if not rows:
-        print(f"No row contains {' or '.join(chosen.words)}; use a part of a name.")
+        print(f"No row contains {' or '.join(chosen.words)}; use part of a name.")
         return 2
     failed = 0
     with (

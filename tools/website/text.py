@@ -26,7 +26,7 @@ def fenced(language: str, text: str) -> str:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return rows of Markdown as a table."""
+    """Return rows as a Markdown table."""
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     # A vertical bar would end the cell, even in code.
     lines += [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]

@@ -18,7 +18,7 @@ class Traffic:
     spared: tuple[Operand, ...] = ()
     """Operands that stay on the die if the compiler fuses as much as possible."""
     kernels: int = 0
-    """Number of kernels that begin with the operation, in all of its runs."""
+    """Number of kernels whose first operation is this one, over all of its runs."""
 
 
 def traffic(

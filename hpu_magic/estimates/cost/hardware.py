@@ -60,7 +60,7 @@ GENERATIONS: dict[str, Generation] = {
     "gaudi": Generation(
         name="gaudi",
         card="HL-205",
-        matrix_flops={"bf16": 60e12, "fp32": 15e12},  # a slide of the vendor states 60 to 80 TFLOPS
+        matrix_flops={"bf16": 60e12, "fp32": 15e12},  # a vendor slide states 60 to 80 TFLOPS
         matrix_engines=2,
         array=(128, 128),  # not published; derived from the peak and the clock rate
         array_shapes=((128, 128),),

@@ -117,7 +117,7 @@ def work_of(operation: Operation, *, fused_attention: bool = False) -> Work:
 
 
 def _has_no_elements(operation: Operation) -> bool:
-    """Return whether all results are empty, as when PyTorch empties a storage and copies it."""
+    """Return whether all results are empty; PyTorch sometimes copies empty tensors."""
     return bool(operation.writes) and all(0 in operand.shape for operand in operation.writes)
 
 

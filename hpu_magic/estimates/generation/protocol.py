@@ -77,7 +77,9 @@ def call(
     logits, after = _part(output, "logits", 0), _part(output, protocol.cache, 1)
     name = type(model).__name__
     if not isinstance(logits, torch.Tensor):
-        raise EstimateError(f"{name} returns no logits; pass the model with the language head.")
+        raise EstimateError(
+            f"{name} returns no logits; pass the model with its language-modeling head."
+        )
     if after is None or next(tensors_of(after), None) is None:
         raise EstimateError(_without_cache(name))
     return logits, after

@@ -191,7 +191,7 @@ def _owns_first(args: Any) -> bool:
 
 
 def _adds_bias(args: Any) -> bool:
-    """Return whether a layer adds its bias, which it does in place without this mode."""
+    """Return whether a layer is adding its bias; without this mode, it does so in place."""
     product, bias = args
     return bool(
         bias.dim() == 1 < product.dim() - 1
@@ -201,7 +201,7 @@ def _adds_bias(args: Any) -> bool:
 
 
 def _sums_gradients(args: Any) -> bool:
-    """Return whether autograd adds two gradients, which it does in place without this mode."""
+    """Return whether autograd is adding gradients; without this mode, it does so in place."""
     if torch._C._current_autograd_node() is None or torch.is_grad_enabled():
         return False
     first, second = args

@@ -34,8 +34,8 @@ _NOTEBOOKS_KEPT = 500
 
 _interactive = False
 _kernel_id: str | None = None
-# The values of variables that are not used: in a notebook, the environment's values that stored
-# values replaced; in a terminal, the stored values that the environment overrides.
+# Values that have no effect. In a notebook, these are values from the environment, replaced by
+# stored ones. In a terminal, these are stored values, overridden by the environment.
 _replaced: dict[str, str] = {}
 _overruled: dict[str, str] = {}
 # Stored settings are written both by cells and by the kernel's control thread.

@@ -143,7 +143,7 @@ def start(native: Any) -> None:
     if options is None or not is_owner():
         return
     if not is_imported("torch"):  # otherwise, the script may have created modules
-        gc.freeze()  # later collections do not traverse the objects of torch
+        gc.freeze()  # later collections do not traverse torch's objects
     gc.set_threshold(*_collections)
     native.start_dry_run([tuple(each) for each in options.values])
     steps = Steps(options.steps, whole=options.whole, leave=lambda: leave(0, {"how": "stopped"}))

@@ -31,7 +31,7 @@ class HostCall {
   /// Runs the call and creates device tensors for new results.
   void run();
 
-  /// Runs the call and stores new results in `outputs`, which are pending device tensors, in order.
+  /// Runs the call and stores new results, in order, in `outputs`, which are pending device tensors.
   /// Arguments that the call writes to keep their sizes and strides, or take those in `resized`,
   /// even if the kernel chooses different ones.
   void run_into(c10::ArrayRef<at::Tensor> outputs, c10::ArrayRef<Resized> resized);

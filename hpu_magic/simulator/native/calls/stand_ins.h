@@ -9,7 +9,7 @@
 
 namespace hpu::stand_ins {
 
-/// A value that the user supplied for all reads on one line.
+/// A value that the user supplied for each read on a line.
 struct Supplied {
   std::string file;  // the end of the file's path
   int line;  // of the user's code, or of a library

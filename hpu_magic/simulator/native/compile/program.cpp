@@ -203,7 +203,7 @@ void refuse_forward_mode(at::TensorList tensors) {
   }
 }
 
-/// Returns nothing if the clock is off, or if the operators that run may depend on values.
+/// Returns nothing if the clock is off, or if values may determine which operators run.
 std::optional<uint64_t> Program::signature_of_run(const Values& inputs) const {
   return clock::on() && !depends_on_values_
       ? prices::signature_of_run(number_, inputs)

@@ -24,7 +24,7 @@ std::atomic<int> listeners{0};
 std::array<Counter, kKinds> counters;
 std::deque<Event> buffer;
 std::atomic<bool> counting_lines{false};
-// The keys contain the file and the number of the user's line and of the library's line.
+// Each key contains the user's line and the library's line, both with file and number.
 std::map<std::tuple<Kind, std::string, std::string, int, std::string, int>, uint64_t> by_line;
 uint64_t sequence = 0;
 

@@ -102,8 +102,8 @@ bool flag(Arguments arguments, const c10::OperatorHandle& op, const char* name) 
   return index && arguments[*index].isBool() && arguments[*index].toBool();
 }
 
-/// Returns the results of an operator that removes duplicates, which are the distinct elements,
-/// their positions and their counts.
+/// Returns the results of an operator that removes duplicates: the distinct elements, their
+/// positions and their counts.
 Inference assume_distinct(const c10::OperatorHandle& op, const Stack& arguments) {
   const at::Tensor self = arguments[0].toTensor();
   int64_t dim = integer(arguments, op, "dim");

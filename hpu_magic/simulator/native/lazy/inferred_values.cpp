@@ -121,7 +121,7 @@ class InferredValues {
     return value.to(result.scalar_type()).mul(count);
   }
 
-  /// Returns the value that all operands in a list have.
+  /// Returns the common value of all operands in a list.
   at::Tensor joined() const {
     const KernelsOnly kernels_only;
     bool usable = true;

@@ -218,7 +218,7 @@ void abandon_capture() {
   }
 }
 
-/// Returns how many references nodes hold to each storage.
+/// Returns the number of references to each storage that nodes hold.
 prices::Handles handles_of(const std::vector<Node>& nodes) {
   prices::Handles handles;
   for (const Node& node : nodes) {

@@ -92,7 +92,7 @@ void grow(const c10::Storage& storage, size_t bytes);
 uint64_t number_of(const c10::Storage& storage);
 uint64_t last_number();
 
-/// Returns whether a tensor on the device can have memory. Fake and functional tensors cannot.
+/// Returns whether a tensor on the device can own memory. Fake and functional tensors cannot.
 bool is_real(const at::Tensor& tensor);
 
 /// Allocates memory for a tensor's storage if it has not been allocated yet.

@@ -140,7 +140,7 @@ struct Kernel<Op, Result(Arguments...)> {
     return call_boxed(arguments...);
   }
 
-  /// Runs the operator like the fallback.
+  /// Runs the operator in the same way as the fallback does.
   static Result call_boxed(Arguments... arguments) {
     static const c10::OperatorHandle op =
         c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name);

@@ -70,7 +70,7 @@ class ImageDecoder(Operator):
     output_format : str
         One of `imgtype`.
     resize : sequence of two int, optional
-        Width and height. Without it, all images must have the same size (an assumption).
+        Width and height. By default, it is assumed that all images have the same size.
     resampling_mode : str
         One of `ftype`.
     random_crop_type : str
@@ -130,8 +130,8 @@ class ImageDecoder(Operator):
         shapes = sorted({(image.shape[2], image.shape[1]) for image in images})
         if len(shapes) > 1:
             raise ValueError(
-                f"The images of a batch have different sizes, such as {shapes[0]} and {shapes[-1]}; "
-                "pass resize=[width, height] to ImageDecoder."
+                f"The images of a batch have different sizes, such as {shapes[0]} and "
+                f"{shapes[-1]}; pass resize=[width, height] to ImageDecoder."
             )
         return (_images(torch.stack(images), Value(None, self._interleaved)),)
 

@@ -60,7 +60,7 @@ class _WithLabels(HPUGenericPytorchIterator):
 
 
 class HPUResnetPytorchIterator(_WithLabels):
-    """Iterates over images and labels; labels are int64 (an assumption)."""
+    """Iterates over images and labels; labels are assumed to be int64."""
 
 
 class HPUSsdPytorchIterator(_WithLabels):

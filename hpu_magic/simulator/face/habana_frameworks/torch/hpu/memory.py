@@ -140,7 +140,7 @@ def _get_hlml_shared_object_name() -> str:
 def _extended_memory_summary_dict(device: Any = None) -> dict[str, int]:
     """Return a breakdown of the memory pool.
 
-    Tensors use all of the memory in use, because simulated operations need no workspace and do not
+    All memory in use belongs to tensors, because simulated operations need no workspace and do not
     delay frees. The free memory is a single contiguous chunk.
     """
     stats = memory_stats(device)

@@ -147,7 +147,7 @@ class _Compiler:
         self.constants: list[torch.Tensor] = []
 
     def compile(self, module: torch.fx.GraphModule) -> Any:
-        """Return the graph's program, or None if it has none or if constants are inputs of it."""
+        """Return the graph's program, or None if it has none or takes constants as inputs."""
         started = self._tracing_since or time.perf_counter_ns()
         operators = operators_to_note(module.graph)
         if self._flags["reinplace_add"]:

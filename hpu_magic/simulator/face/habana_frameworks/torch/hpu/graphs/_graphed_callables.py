@@ -143,8 +143,8 @@ class TrainingGraphs:
     def _check_backward(self, call: int) -> None:
         if self._is_reset:
             raise RuntimeError(
-                "The graph of this output was freed for another kind of input; call backward() "
-                "before the next forward, or keep more graphs with max_graphs."
+                "The graph of this output was freed to make room for one with other inputs; call "
+                "backward() before the next forward, or keep more graphs with max_graphs."
             )
         if call != self._replays:
             raise RuntimeError(
