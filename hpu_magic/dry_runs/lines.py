@@ -50,7 +50,7 @@ class Line:
 
     @property
     def place(self) -> str:
-        """File name and line number, and those of the library's line."""
+        """File name and line number in the user's code, and in the library that it calls."""
         if not self.file:
             return "unknown line"
         place = f"{Path(self.file).name}:{self.line}"

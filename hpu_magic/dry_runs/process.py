@@ -25,7 +25,7 @@ _AFTER_INTERRUPT = 10.0  # seconds
 
 
 class Processes:
-    """Child processes that end with this process, even if an exception leaves a ``with`` block.
+    """Child processes that end with this process, even if a ``with`` block raises an exception.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ class Processes:
         return True
 
     def show_output(self, ended: Callable[[], bool]) -> None:
-        """Write the output and errors of all processes to those of this process until they end.
+        """Forward the output and errors of all processes to this process until they end.
 
         If the processes write to a file directly, this does nothing.
         """

@@ -254,7 +254,7 @@ class DryRun(Report):
             )
         if self.fallbacks and self.time is not None:
             notes.append(
-                "The time includes the copies of CPU fallbacks, but not their work on the CPU."
+                "The time includes the copies for CPU fallbacks, but not the work on the CPU."
             )
         if self.routes:
             card = f", but those of rank 0 {self.imbalance:g} times as often as the mean"

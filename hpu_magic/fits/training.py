@@ -59,7 +59,7 @@ class Training:
         self.source = LoopSource(plan.name, plan.device, plan.loss)
         self._plan = plan
         self._place = place
-        # A watch with several epochs is a complete run; enclosing loops repeat the entire run.
+        # A watched loop over several epochs is a complete run; enclosing loops repeat the run.
         self._waits = place is not None and bool(place.loops) and plan.epochs == 1
         self._learns = _gradients()
         self._in_epoch = False

@@ -18,7 +18,7 @@ from hpu_magic.lightning.parallel import FabricOverHCCL, StrategyOverHCCL, Train
 FSDP = "hpu_fsdp"
 """Name of the strategies that shard a model."""
 MODEL_PARALLEL = "hpu_model_parallel"
-"""Name of the strategies for models that are split by their own code."""
+"""Name of the strategy for models that do their own sharding."""
 
 
 class HPUFSDPPrecisionBase:

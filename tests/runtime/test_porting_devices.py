@@ -8,7 +8,7 @@ import pytest
 from hpu_magic.runtime.porting.port import port
 
 NOWHERE = "is not used as a device and was not changed"
-MORE = "contains more than a device and was not changed"
+MORE = "contains settings other than the device and was not changed"
 SAVED = "is a device in a saved file and was not changed"
 SEVERAL = (
     "is also used as ordinary text, where several devices would become the same text, so it was "

@@ -57,7 +57,7 @@ FITTED = Constants(
 
 
 # The error factor for each kind of work. A band of this factor around the estimate contains at
-# least 80 % of the measurements of model families that the fit leaves out; docs/estimates.md lists
+# least 80 % of the measurements of held-out model families; docs/estimates.md lists
 # these errors. The factors for single passes and for unmeasured work are assumptions.
 BANDS = {
     "training": 1.8,

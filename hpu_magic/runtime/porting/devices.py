@@ -59,7 +59,7 @@ _SHOWS = (
     *("print", "log", "debug", "info", "warning", "warn", "error", "critical", "exception"),
     *("write", "display", "set_description", "isinstance", "type", "len", "id"),
 )
-_MORE = "contains more than a device and was not changed"
+_MORE = "contains settings other than the device and was not changed"
 _NOWHERE = "is not used as a device and was not changed"
 _STORED = "is a device in a saved file and was not changed"
 _ALSO = "is also used as ordinary text, which becomes {!r} too"

@@ -116,7 +116,7 @@ class FitProgress:
 
     @property
     def endless(self) -> bool:
-        """Whether the fit is training and its end is unknown."""
+        """Whether the fit is training with an unknown number of steps."""
         return self.training_began is not None and not self.over and self.share is None
 
     @property

@@ -188,7 +188,7 @@ def _generated(graph: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
 
 
 def _run_unboxed(forward: Callable[..., Any], arguments: list[Any]) -> Any:
-    """Call generated code in releases that do not support boxed code."""
+    """Call generated code in releases without the boxed calling convention."""
     unpacked = tuple(arguments)
     arguments.clear()
     return forward(*unpacked)
