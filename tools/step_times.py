@@ -43,6 +43,9 @@ MODELS = (
     *("transformer", "transformer encoder", "attention module", "attention masked"),
     *("attention causal", "tied", "lora", "sound", "autoencoder", "graph network"),
     *("vendor rms norm", "Llama", "GPT-2", "BERT", "T5", "ViT", "Whisper", "Mixtral"),
+    *("attention plain", "attention fused", "attention dropout", "attention weights"),
+    *("cnn channels last", "mlp momentum", "unet autocast", "transformer encoder autocast"),
+    *("mlp small batch nadam", "mlp small batch vendor sgd"),
 )
 _HOST = ("Llama", "GPT-2", "BERT", "T5", "Mixtral")
 DIFFERENT: dict[str, dict[str, str]] = {
@@ -53,7 +56,10 @@ DIFFERENT: dict[str, dict[str, str]] = {
         "GPT-2": "a warning about its loss divides the graph",
         **dict.fromkeys(("T5", "Whisper"), "they compute masks in another way in compiled code"),
         "cnn batchnorm": "the graph copies updated buffers",
-        "vendor rms norm": "FusedAdamW runs in eager mode",
+        **dict.fromkeys(
+            ("vendor rms norm", "mlp small batch vendor sgd"), "fused optimizers run in eager mode"
+        ),
+        "attention weights": "PyTorch removes an operator whose result is not used",
     },
 }
 """Models that are known to differ in each mode, and the causes."""
