@@ -74,8 +74,9 @@ class CellRun:
     @contextlib.contextmanager
     def _collect_interrupts(self) -> Iterator[None]:
         """Collect the user's interrupts, because an exception could end any statement halfway."""
-        if threading.current_thread() is not threading.main_thread():  # receives no interrupts
-            yield
+        is_main = threading.current_thread() is threading.main_thread()
+        if not is_main or signal.getsignal(signal.SIGINT) is None:  # not handled by Python
+            yield  # interrupts raise no exception here
             return
 
         def collect(*_: object) -> None:

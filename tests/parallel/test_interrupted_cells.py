@@ -2,6 +2,7 @@
 
 import signal
 import sys
+import threading
 
 from hpu_magic.parallel import run
 from hpu_magic.parallel.failure import RanksInterrupt
@@ -63,6 +64,23 @@ def interrupt_at(number):
     finally:
         sys.settrace(before)
     return lines >= number, set(cell._waiting), error
+
+
+def test_handler_of_another_program_stays(monkeypatch):
+    monkeypatch.setattr(signal, "getsignal", lambda _: None)
+    monkeypatch.setattr(signal, "signal", None)  # a handler that is not Python's cannot be restored
+    cell = TwoRanks()
+    cell.run("")
+    assert not cell._waiting
+
+
+def test_cell_in_another_thread_keeps_the_handler():
+    cell, before = TwoRanks(), signal.getsignal(signal.SIGINT)
+    thread = threading.Thread(target=cell.run, args=("",))
+    thread.start()
+    thread.join(30)
+    assert not cell._waiting
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_interrupt_at_any_line_ends_all_ranks(monkeypatch):

@@ -145,10 +145,11 @@ def _instead_of_progress_bar(trainer: Any, monitor: Any) -> Iterator[None]:
 @contextmanager
 def _restored_interrupt_handler() -> Iterator[None]:
     """Restore the interrupt handler, which Lightning leaves disabled after an interrupt."""
-    if threading.current_thread() is not threading.main_thread():
+    handler = signal.getsignal(signal.SIGINT)
+    # Only the main thread can set a handler, and only a handler of Python can be set again.
+    if threading.current_thread() is not threading.main_thread() or handler is None:
         yield
         return
-    handler = signal.getsignal(signal.SIGINT)
     try:
         yield
     finally:
