@@ -203,7 +203,7 @@ def panel_share() -> tuple[float, float]:
         logger=False,
     )
     data = torch.utils.data.DataLoader(samples, batch_size=64)
-    # This is the redraw rate if a page displays the widget; otherwise, a kernel draws more often.
+    # The widget is redrawn at this rate while a page displays it, and more often otherwise.
     hpu_magic.fit(trainer, Classifier(), data, interval=1 / RATE, panel="widget")
     return account.share()
 

@@ -98,7 +98,7 @@ def vllm_conflict(version_of: Callable[[str], str | None]) -> str | None:
 
 
 def _release(version: str | None) -> str | None:
-    """Return the number of a release without its local label, or None for another build."""
+    """Return the version without its local label, or None if it is not a release."""
     from packaging.version import InvalidVersion, Version
 
     try:

@@ -50,7 +50,7 @@ class Flow:
     def __init__(self, names: Names, bindings: Bindings) -> None:
         self._names = names
         self._bindings = bindings
-        # Maps called expressions to the functions in the cell that they refer to or contain.
+        # Maps each expression that is called to the functions of the cell that it refers to.
         self._called: dict[ast.expr, list[Signature]] = defaultdict(list)
         self._called_within: dict[ast.expr, list[Signature]] = defaultdict(list)
         self._known_steps: dict[Carrier, tuple[list[Carrier], list[Carrier]]] = {}

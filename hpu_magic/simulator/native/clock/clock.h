@@ -20,7 +20,7 @@ constexpr std::array<const char*, 5> kParts{"matrix", "vector", "memory", "links
 constexpr size_t kLinks = 3;
 using Parts = std::array<double, kParts.size()>;
 
-/// The price of an operator or a graph, in seconds.
+/// The times that an operator or a graph takes, in seconds.
 struct Price {
   double card = 0;  // how long the card is occupied
   double host = 0;  // how long the host needs to launch the work
@@ -31,7 +31,7 @@ struct Price {
   std::shared_ptr<const std::vector<Parts>> operators{};
 };
 
-/// The price of a collective, in seconds.
+/// The times that a collective takes, in seconds.
 struct LinkPrice {
   double links = 0;  // how long the links need
   double card = -1;  // how long the card waits for them; negative if it waits until `join`

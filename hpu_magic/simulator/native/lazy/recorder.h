@@ -60,7 +60,7 @@ size_t recipe_count();
 /// Clears the recipe cache, so every graph is recompiled the next time it runs.
 void clear_recipes();
 
-/// The operations of an HPU Graph, and the signatures of their prices on the clock.
+/// The operations of an HPU Graph, and the signatures that the clock uses to look up their times.
 struct Captured {
   std::vector<Node> nodes{};
   std::vector<uint64_t> signatures{};

@@ -237,7 +237,7 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   auto call = std::make_unique<Call>(traits);
   call->signature = signer.hash();
   call->collected = of_thread || collects_all.load(std::memory_order_relaxed);
-  // The results of an operator without operands on the card may be tensors of a trace.
+  // An operator without operands on the card may return tensors of PyTorch's tracing.
   if (call->collected || !signer.reads_card() || signer.uses_host() ||
       !clock::knows(call->signature)) {
     call->draft = std::make_unique<Draft>(

@@ -118,7 +118,7 @@ HPU_INLINE uint8_t fp8_bits(float value, float limit, uint16_t draw) {
   return static_cast<uint8_t>(select(magnitude > 0x7f800000U, 0x7fU, rounded));
 }
 
-/// The parameters of a conversion to an FP8 format.
+/// How values are converted to an FP8 format.
 struct Narrowing {
   float factor;
   float limit;
