@@ -162,6 +162,17 @@ def test_last_batch_of_an_epoch_is_counted_and_reported(timed):
     assert "The last batch of an epoch has only 2 samples" in str(result)
 
 
+def test_loader_of_an_evaluation_after_the_steps_is_not_counted(timed):
+    evaluation = """
+for batch in torch.utils.data.DataLoader(Text(), batch_size=3):
+    pass
+"""
+    result = timed(LOADED.replace("400", "10") + evaluation)
+    assert (result.status, result.steps) == (0, 3)
+    assert result.time.epoch_steps == 3
+    assert "The last batch of an epoch has only 2 samples" in str(result)
+
+
 def test_own_class_of_batches_is_not_inspected(timed):
     own = """
 class Own(torch.utils.data.BatchSampler):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ _TOKENS = (torch.int64, torch.int32)
 
 @dataclass(frozen=True)
 class Loader:
-    """The loader that returned the last batch.
+    """The properties of a `DataLoader`.
 
     Attributes
     ----------
@@ -60,6 +60,8 @@ class Count:
         Number of batches that loaders returned.
     waited : float
         Seconds that this process waited for batches.
+    loader : Loader, optional
+        The loader that returned the last of these batches.
     """
 
     samples: int = 0
@@ -67,6 +69,7 @@ class Count:
     source: str = ""
     batches: int = 0
     waited: float = 0.0
+    loader: Loader | None = None
 
 
 class Batches:
@@ -77,7 +80,6 @@ class Batches:
         self._loaded = Count()
         self._inputs = Count()
         self._model: int | None = None
-        self.loader: Loader | None = None
 
     def install(self) -> None:
         """Observe all loaders."""
@@ -123,12 +125,8 @@ class Batches:
             source,
             before.batches + 1,
             before.waited + waited,
+            _described(iterator),
         )
-        self.loader = _described(iterator)
-
-    def described_loader(self) -> dict[str, Any] | None:
-        """Return the loader's properties as JSON types."""
-        return None if self.loader is None else asdict(self.loader)
 
 
 def _samples_of(iterator: Any, batch: Any) -> tuple[int, str]:

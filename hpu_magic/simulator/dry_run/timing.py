@@ -187,19 +187,22 @@ class Timing:
             "here": mean(step.here for step in steps),
             "unpriced": reading.unpriced,
             "sent": means(step.sent for step in steps),
-            "data": self._data([asdict(step.count) for step in steps]),
+            "data": _data([step.count for step in steps]),
         }
 
-    def _data(self, counts: list[dict[str, Any]]) -> dict[str, Any]:
-        ranks, ranks_are_known = ranks_of(self._batches.loader)
-        names = ("samples", "tokens", "batches", "waited")
-        return {
-            **{name: sum(each[name] for each in counts) / len(counts) for name in names},
-            "source": counts[-1]["source"],
-            "ranks": ranks,
-            "ranks_are_known": ranks_are_known,
-            "loader": self._batches.described_loader(),
-        }
+
+def _data(counts: list[Count]) -> dict[str, Any]:
+    """Return the mean of the counts, and the loader of the last one, as JSON types."""
+    last = counts[-1]
+    ranks, ranks_are_known = ranks_of(last.loader)
+    names = ("samples", "tokens", "batches", "waited")
+    return {
+        **{name: sum(getattr(each, name) for each in counts) / len(counts) for name in names},
+        "source": last.source,
+        "ranks": ranks,
+        "ranks_are_known": ranks_are_known,
+        "loader": None if last.loader is None else asdict(last.loader),
+    }
 
 
 def _limits(record: card_time.Record) -> dict[str, float]:
