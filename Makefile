@@ -53,7 +53,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Tests and benchmarks start hundreds of processes, which would all compile the Python sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: lab notebooks test test-browser test-modes golden examples wrong-arguments compiled-operators huggingface ray deepspeed serving dry-runs estimates collectives races fuzz demo bench versions sanitize dist check-dist \
+.PHONY: lab notebooks test test-browser test-modes test-avx2 test-sse41 golden examples wrong-arguments compiled-operators huggingface ray deepspeed serving dry-runs estimates collectives races fuzz demo bench versions sanitize dist check-dist \
 	docs check-docs check-links lint lint-python front-end engine labextension system clean
 .DEFAULT_GOAL := test
 
@@ -129,7 +129,7 @@ PROCESSORS := $(addprefix tests/simulator/device/test_,device.py operators.py) \
 	$(addprefix tests/simulator/graphs/test_graph,s.py _memory.py _training.py) \
 	$(addprefix tests/simulator/compile/test_compile,.py _passes.py d_memory_formats.py)
 FEW_OPERATORS := (not test_operator_equals_the_cpu or conv or matmul or pool)
-FEW_FORMATS := not (other_layouts or other_types or dynamic_from_the_start)
+FEW_FORMATS := not (another_layout or other_types or dynamic_shapes)
 AVX2 := ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2
 SSE41 := ONEDNN_MAX_CPU_ISA=SSE41 ATEN_CPU_CAPABILITY=default
 
@@ -153,10 +153,16 @@ test-modes:
 		OMP_NUM_THREADS=1 PYTHONPATH=tests $$vision -m pytest -p torchvision_operators \
 			$(WITH_TORCHVISION)
 	OMP_NUM_THREADS=1 HPU_MAGIC_TEST_LAZY=1 $(BIN)/pytest $(SPREAD) $(LAZY)
+	@$(MAKE) --no-print-directory -j2 --output-sync=target test-avx2 test-sse41
+
+# One process each, because half of the time is for imports.
+test-avx2:
 	OMP_NUM_THREADS=1 $(AVX2) \
-		$(BIN)/pytest $(SPREAD) $(PROCESSORS) -k "$(FEW_OPERATORS) and $(FEW_FORMATS)"
+		$(BIN)/pytest $(PROCESSORS) -k "$(FEW_OPERATORS) and $(FEW_FORMATS)"
+
+test-sse41:
 	OMP_NUM_THREADS=1 $(SSE41) \
-		$(BIN)/pytest $(SPREAD) $(PROCESSORS) -k "$(FEW_OPERATORS) and not compiled_memory_formats"
+		$(BIN)/pytest $(PROCESSORS) -k "$(FEW_OPERATORS) and not compiled_memory_formats"
 
 golden: engine
 	OMP_NUM_THREADS=1 $(BIN)/pytest $(SPREAD) --golden

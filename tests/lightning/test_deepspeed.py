@@ -33,6 +33,7 @@ def fit(name):
     return Named(str(HERE / "deepspeed_fits_of_ranks.py"), name)
 
 
+@pytest.mark.once
 def test_each_stage_has_the_losses_of_replicas(pair):
     pair(fit("stages"), "32-true", 1e-5, [0, 1, 2, 3])
 
@@ -42,6 +43,7 @@ def test_bf16_has_the_losses_of_replicas(pair):
         assert found != expected
 
 
+@pytest.mark.once
 def test_strategies_are_selected_by_name_and_by_file(pair, tmp_path):
     for found in pair(fit("names"), str(tmp_path)):
         assert found == [("HPUDeepSpeedStrategy", stage) for stage in (2, 3, 1, 0)]
@@ -85,6 +87,7 @@ STRATEGY = """
 """
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("strategy", "stage"), [("hpu_deepspeed", 2), (STRATEGY, 3)])
 def test_configuration_file_selects_the_strategy(pair, tmp_path, strategy, stage):
     pytest.importorskip("jsonargparse")
@@ -94,6 +97,7 @@ def test_configuration_file_selects_the_strategy(pair, tmp_path, strategy, stage
     assert found == [("HPUDeepSpeedStrategy", stage, "bf16-mixed", 4)] * 2
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("hook", ["training_step", "configure_optimizers"])
 def test_killed_rank_is_reported(server, hook):
     ranks = server.start(2)
@@ -106,6 +110,7 @@ def test_killed_rank_is_reported(server, hook):
     ranks.close()
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -121,6 +126,7 @@ def test_offload_to_the_disk_is_refused(pytorch, name, options):
         plugins(pytorch.__name__).HPUDeepSpeedStrategy(**options)
 
 
+@pytest.mark.once
 def test_missing_deepspeed_is_reported_with_its_installation(pytorch, monkeypatch):
     from hpu_magic.lightning.namespaces import plugins
 
@@ -133,6 +139,7 @@ def test_missing_deepspeed_is_reported_with_its_installation(pytorch, monkeypatc
         plugins(pytorch.__name__).HPUDeepSpeedStrategy(stage=1)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -148,6 +155,7 @@ def test_invalid_precisions_are_refused(pytorch, options, sentence):
         plugins(pytorch.__name__).HPUDeepSpeedPrecisionPlugin(**options)
 
 
+@pytest.mark.once
 def test_strategy_requires_its_precision_plug_in(pair):
     for refusal in pair(fit("refusal_of_another_precision")):
         assert refusal == (

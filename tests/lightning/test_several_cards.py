@@ -120,6 +120,7 @@ def test_split_models_equal_the_cpu(pair, tmp_path):
     pair(sharded("split_with_fabric"))
 
 
+@pytest.mark.once
 def test_unsuitable_combinations_are_refused(pair):
     for refusals in pair(fit("unsuitable_combinations")):
         assert refusals == [
@@ -159,6 +160,7 @@ STRATEGY = """
 """
 
 
+@pytest.mark.once
 def test_configuration_file_selects_the_strategy(pair, tmp_path):
     pytest.importorskip("jsonargparse")
     for name, text in {"name": "hpu_parallel", "path": STRATEGY}.items():
@@ -168,6 +170,7 @@ def test_configuration_file_selects_the_strategy(pair, tmp_path):
         assert found == [("HPUParallelStrategy", name == "path", True, 4)] * 2
 
 
+@pytest.mark.once
 def test_two_machines_train_together(server):
     ranks = server.start(2, PT_HPU_LAZY_MODE=str(int(LAZY)))
     for rank in range(2):
@@ -178,6 +181,7 @@ def test_two_machines_train_together(server):
     ranks.close()
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("killed", [0, 1])
 def test_killed_rank_is_reported(server, monkeypatch, killed):
     from hpu_magic.simulator import cards

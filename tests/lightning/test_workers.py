@@ -3,6 +3,8 @@
 import pytest
 from running_notebook import Notebook
 
+pytestmark = pytest.mark.once
+
 MODEL = """%%hpu_workers --cards 2
 import lightning.pytorch as L
 import torch

@@ -9,6 +9,7 @@ import pytest
 from started_process import completed
 
 PROJECT = Path(__file__).parents[2]
+PARTS_OF_OPERATORS = ("conv", "matmul", "pool")  # in the names of parametrized tests
 
 
 def make(*arguments, **variables):
@@ -77,3 +78,15 @@ def test_docs_target_installs_imports_of_notebooks_and_the_engine(tmp_path):
 def test_bytecode_is_written_despite_the_environment():
     rule = "show: ; @echo $${PYTHONDONTWRITEBYTECODE-unset}"
     assert make("-s", f"--eval={rule}", "show", PYTHONDONTWRITEBYTECODE="1") == "unset\n"
+
+
+def test_expressions_that_select_tests_match_names_of_tests():
+    for target in ("test-avx2", "test-sse41"):
+        *_, command = make("-n", target).partition("pytest ")
+        paths, expression = re.fullmatch(r'(.*) -k "(.*)"\n', command).groups()
+        files = [PROJECT / path for path in paths.split()]
+        names = [file.stem for file in files]
+        for file in files:
+            names += re.findall(r"^def (test_\w+)", file.read_text(), re.MULTILINE)
+        for word in {*re.findall(r"\w+", expression)} - {"and", "or", "not", *PARTS_OF_OPERATORS}:
+            assert any(word in name for name in names), (target, word)
