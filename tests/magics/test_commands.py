@@ -20,7 +20,7 @@ from hpu_magic.errors import HPUError
 from hpu_magic.magics import overview
 from hpu_magic.magics.settings import Configured, HPUMagics
 
-LINES = int(os.environ.get("HPU_MAGIC_TEST_LINES", "1000"))
+LINES = int(os.environ.get("HPU_MAGIC_TEST_LINES", "300"))
 
 # Words of random lines, in addition to the declared options.
 WORDS = (
