@@ -285,10 +285,16 @@ def forked_python() -> Iterator[ForkedPython]:
 
 @pytest.fixture(scope="session")
 def forked_script(forked_python: ForkedPython) -> Callable[..., str]:
-    """Like `script`, but faster; not suitable for tests of process start, imports and exit."""
+    """Like `script`, but faster; not suitable for tests of process start, imports and exit.
 
-    def run_script(code: str, *, simulated: bool = False, **environment: str) -> str:
-        return forked_python(textwrap.dedent(code), _settings(simulated, environment))
+    With `hides_torch`, torch is imported and loads the device when the code imports it.
+    """
+
+    def run_script(
+        code: str, *, simulated: bool = False, hides_torch: bool = False, **environment: str
+    ) -> str:
+        settings = _settings(simulated, environment)
+        return forked_python(textwrap.dedent(code), settings, hides_torch=hides_torch)
 
     return run_script
 

@@ -23,8 +23,8 @@ LONGEST = 120
 """Time limit of a script in seconds."""
 
 _LOOP = """
-import atexit, contextlib, fcntl, gc, importlib.machinery, json, os, runpy, select, socket, sys
-import tempfile
+import atexit, contextlib, fcntl, gc, importlib, importlib.machinery, json, os, runpy, select
+import socket, sys, tempfile
 
 finished = False
 
@@ -40,6 +40,14 @@ os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
 gc.disable()  # collections take an eighth of the time that the imports take
 import torch
 import torch._dynamo  # imported by optimizers, compilation and some shapes in lazy mode
+# Imported by the first compilation
+import torch._functorch.aot_autograd, torch._inductor.decomposition
+import torch.fx.experimental.optimization
+
+# Slow imports of Lightning and transformers that depend neither on the environment nor on torch
+for name in ("scipy.stats", "scipy.signal", "PIL.Image", "regex", "jinja2", "yaml"):
+    with contextlib.suppress(ImportError):
+        importlib.import_module(name)
 
 gc.freeze()  # a collection would write to every page that a fork shares
 gc.enable()
@@ -122,7 +130,7 @@ if sys.argv[0] == "-m":
     del sys.argv[0]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 else:
-    if torch._is_device_backend_autoload_enabled():
+    if not request["hides_torch"] and torch._is_device_backend_autoload_enabled():
         torch._import_device_backends()
     if sys.argv[0] == "-c":
         exec(compile(sys.argv.pop(1), "<string>", "exec"), {"__name__": "__main__"})
@@ -184,8 +192,13 @@ class Fork:
 class ForkedPython:
     """Runs each script in a fork."""
 
-    def __init__(self) -> None:
-        self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    def __init__(self, requests: socket.socket | None = None) -> None:
+        """Start the process that forks, or use the process of another instance."""
+        self._process: subprocess.Popen[bytes] | None = None
+        if requests is not None:
+            self.requests = requests
+            return
+        self.requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             number = theirs.fileno()
             self._process = subprocess.Popen(
@@ -194,10 +207,14 @@ class ForkedPython:
                 pass_fds=[number],
             )
 
-    def __call__(self, code: str, environment: Mapping[str, str]) -> str:
+    def __call__(
+        self, code: str, environment: Mapping[str, str], *, hides_torch: bool = False
+    ) -> str:
         """Return the standard output of the code, which must exit with status 0."""
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-            fork = self.start(code, environment, out, err)
+            fork = self.popen(
+                ["", "-c", code], env=environment, stdout=out, stderr=err, hides_torch=hides_torch
+            )
             try:
                 status: int | str = fork.wait(LONGEST)
             except subprocess.TimeoutExpired:
@@ -249,7 +266,7 @@ class ForkedPython:
             ]
             replies, reply = os.pipe()
             text = json.dumps(request).encode()
-            socket.send_fds(self._requests, [text], [reply, *outputs, *pass_fds])
+            socket.send_fds(self.requests, [text], [reply, *outputs, *pass_fds])
             os.close(reply)
         fork = Fork(replies)
         with suppress(ProcessLookupError):
@@ -267,9 +284,10 @@ class ForkedPython:
         )
 
     def close(self) -> None:
-        """End the process that forks."""
-        self._requests.close()
-        self._process.wait(30)
+        """End the process that forks, unless another instance started it."""
+        self.requests.close()
+        if self._process is not None:
+            self._process.wait(30)
 
 
 def _descriptor(file: Any, default: int) -> int:

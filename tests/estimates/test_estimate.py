@@ -391,7 +391,7 @@ def test_small_models_have_figures_with_units_and_names():
     assert all(tick == 0 or 0.1 <= tick < 1024 for tick in ticks)
 
 
-def test_estimate_after_torch_was_initialized_without_a_card(script):
+def test_estimate_after_torch_was_initialized_without_a_card(forked_script):
     code = """
         import torch
         model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU())
@@ -408,5 +408,5 @@ def test_estimate_after_torch_was_initialized_without_a_card(script):
             print(any("rnn" in each or "_fwd" in each for each in names), "aten::addmm" in names)
         print(torch.backends.mkldnn.enabled, torch.backends.mha.get_fastpath_enabled())
     """
-    printed = script(code, TORCH_DEVICE_BACKEND_AUTOLOAD="1")
+    printed = forked_script(code)
     assert printed == "288 True False\nFalse True\nFalse True\nTrue True\n"

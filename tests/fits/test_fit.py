@@ -6,7 +6,6 @@ import pty
 import re
 import signal
 import statistics
-import subprocess
 import sys
 import threading
 
@@ -209,14 +208,15 @@ def test_sampler_thread_ends_after_the_fit(fits):
     wait_for(lambda: not [t for t in threading.enumerate() if t.name == "hpu-sampler"])
 
 
-def test_script_without_a_terminal_prints_only_the_table(script):
+def test_script_without_a_terminal_prints_only_the_table(forked_script):
     program = f"import hpu_magic.lightning\n{SETUP}\nimport hpu_magic\n"
-    printed = script(f"{program}hpu_magic.fit(trainer, model, data)", HLS_MODULE_ID="5")
+    program += "hpu_magic.fit(trainer, model, data)"
+    printed = forked_script(program, hides_torch=True, HLS_MODULE_ID="5")
     assert printed.startswith("Fit finished on HPU 5 (simulated GAUDI2)")
     assert "\r" not in printed
 
 
-def test_terminal_shows_one_progress_line_with_the_remaining_time():
+def test_terminal_shows_one_progress_line_with_the_remaining_time(forked_python, tmp_path):
     slow = """
 import time
 class Slow(pl.Callback):
@@ -227,14 +227,18 @@ hpu_magic.fit(trainer, model, data)
 """
     program = f"import hpu_magic.lightning\n{SETUP}\nimport hpu_magic\n{slow}"
     ours, theirs = pty.openpty()
-    fit = subprocess.Popen([sys.executable, "-c", program], stdout=theirs, stderr=subprocess.PIPE)
+    command = [sys.executable, "-c", program]
+    with (tmp_path / "errors").open("wb") as errors:
+        fit = forked_python.popen(
+            command, env=os.environ, stdout=theirs, stderr=errors, hides_torch=True
+        )
     os.close(theirs)
     shown = b""
     with contextlib.suppress(OSError):  # raised when the other end is closed
         while piece := os.read(ours, 65536):
             shown += piece
     os.close(ours)
-    assert fit.wait(180) == 0, fit.stderr.read().decode()
+    assert fit.wait(180) == 0, (tmp_path / "errors").read_text()
     progress, table = shown.decode().split("Fit finished on HPU ")
     assert re.search(r"\rTraining Model: epoch 1 of 2, .*about \d+ s left", progress), progress
     assert progress.endswith("\r")

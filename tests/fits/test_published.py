@@ -3,13 +3,13 @@
 import math
 import os
 import signal
+import textwrap
 import threading
 import time
 from types import SimpleNamespace
 
 import pytest
 from small_fit import TRAINER
-from started_process import started
 
 from hpu_magic import sessions
 
@@ -154,7 +154,7 @@ def test_stop_fit_from_another_thread_stops_the_fit(fit, run):
     assert (sessions.stop_fit(), published_fit()) == (None, None)
 
 
-def test_fit_of_a_script_is_published_until_the_script_is_killed(own_folder):
+def test_fit_of_a_script_is_published_until_the_script_is_killed(own_folder, forked_python):
     code = f"""
         from pathlib import Path
         from hpu_magic import private_folder
@@ -169,13 +169,19 @@ def test_fit_of_a_script_is_published_until_the_script_is_killed(own_folder):
         options = dict(accelerator="cpu", max_epochs=9, callbacks=[Calling(call)])
         hpu_magic.fit(make_trainer(**options), model, data)
     """
-    with started(code) as process:
+    reading, writing = os.pipe()
+    process = forked_python.popen(
+        ["", "-c", textwrap.dedent(code)], env=os.environ, stdout=writing, hides_torch=True
+    )
+    os.close(writing)
+    with os.fdopen(reading) as output:
+        output.readline()
         session = sessions.session(process.pid)
         assert (session.notebook, session.idle, session.name) == (None, 0, None)
         assert (session.fit.model, session.fit.stoppable) == ("DigitReader", False)
         assert 5 <= session.fit.step <= 20
-        process.kill()
-        process.communicate()
+    process.kill()
+    process.wait()
     assert sessions.session(process.pid) is None
 
 

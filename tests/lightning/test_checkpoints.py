@@ -43,7 +43,7 @@ def test_fit_resumes_on_another_device(trainer, net, loader, tmp_path, torch):
 
 
 def test_checkpoint_loads_in_a_process_without_the_device(
-    trainer, net, loader, tmp_path, monkeypatch, script
+    trainer, net, loader, tmp_path, monkeypatch, forked_script
 ):
     run = trainer("hpu", max_epochs=1)
     run.fit(net(), loader())
@@ -51,7 +51,7 @@ def test_checkpoint_loads_in_a_process_without_the_device(
     run.save_checkpoint(path)
     for variable in ("HPU_MAGIC_SIMULATOR", "PT_HPU_LAZY_MODE"):
         monkeypatch.delenv(variable, raising=False)
-    out = script(LOAD_WITHOUT_DEVICE, TORCH_DEVICE_BACKEND_AUTOLOAD="0", CHECKPOINT=path)
+    out = forked_script(LOAD_WITHOUT_DEVICE, TORCH_DEVICE_BACKEND_AUTOLOAD="0", CHECKPOINT=path)
     assert out == "{'cpu'} 15\n"
 
 

@@ -149,14 +149,15 @@ def test_plug_ins_are_pickled_for_their_distribution(torch, monkeypatch):
 
 @pytest.mark.once
 @pytest.mark.parametrize("namespace", NAMESPACES)
-def test_one_import_in_a_script_is_enough(script, namespace):
-    script(
+def test_one_import_in_a_script_is_enough(forked_script, namespace):
+    forked_script(
         f"""
 import hpu_magic.lightning
 import {namespace} as pl
 trainer = pl.Trainer(accelerator="hpu", devices=1, logger=False)
 assert str(trainer.strategy.root_device) == "hpu:0"
-"""
+""",
+        hides_torch=True,
     )
 
 
@@ -173,12 +174,13 @@ assert not {"torch", "lightning", "pytorch_lightning"} & set(sys.modules)
 
 
 @pytest.mark.once
-def test_lightning_imported_before_the_hook_is_supported(script):
-    script(
+def test_lightning_imported_before_the_hook_is_supported(forked_script):
+    forked_script(
         """
 import lightning.pytorch as pl
 import hpu_magic.lightning
 trainer = pl.Trainer(accelerator="hpu", devices=1, logger=False)
 assert type(trainer.strategy).__name__ == "SingleHPUStrategy"
-"""
+""",
+        hides_torch=True,
     )

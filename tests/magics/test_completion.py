@@ -184,8 +184,9 @@ def test_terminal_offers_only_matching_completions(in_process, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def client():
-    manager, client = start_new_kernel(kernel_name="python3")
+def client(forked_kernels):
+    with forked_kernels():
+        manager, client = start_new_kernel(kernel_name="python3")
     try:
         reply = client.execute_interactive("%load_ext hpu_magic\n" + VARIABLES, timeout=120)
         assert reply["content"]["status"] == "ok"

@@ -11,9 +11,9 @@ RESTORE = "__import__('hpu_magic.magics.control', fromlist=['_']).restore_mode({
 
 
 @pytest.fixture
-def start(tmp_path):
+def start(tmp_path, forked_kernels):
     """Start kernels of one notebook, without the extension."""
-    with ExitStack() as running:
+    with forked_kernels(), ExitStack() as running:
         notebook = {"JPY_SESSION_NAME": str(tmp_path / "work.ipynb")}
         yield lambda **variables: running.enter_context(running_kernel("", **notebook, **variables))
 
@@ -56,14 +56,13 @@ def test_status_contains_memory_while_a_cell_runs(start, tmp_path):
     assert answer["limit"] == stats["Limit"]
 
 
-def test_status_is_available_during_the_import_of_torch(start):
-    kernel = start()
-    kernel("%load_ext hpu_magic")
-    kernel.client.execute("print('begun', flush=True); import torch")
-    kernel.wait_until_printed("begun")
-    importing = 0
-    while not (answer := kernel.request("status", timeout=60))["loaded"]:
-        importing += 1
+def test_status_is_available_during_the_import_of_torch():
+    with running_kernel() as kernel:
+        kernel.client.execute("print('begun', flush=True); import torch")
+        kernel.wait_until_printed("begun")
+        importing = 0
+        while not (answer := kernel.request("status", timeout=60))["loaded"]:
+            importing += 1
     assert importing > 1
     assert answer["loaded"] == "eager"
 

@@ -7,8 +7,8 @@ AUTOCAST = "print(torch.is_autocast_enabled('hpu'))"
 
 
 @pytest.fixture(scope="module")
-def kernel():
-    with running_kernel() as kernel:
+def kernel(forked_kernels):
+    with forked_kernels(), running_kernel() as kernel:
         kernel("import asyncio, time, torch")
         yield kernel
 

@@ -132,8 +132,9 @@ class Page:
 
 
 @pytest.fixture(scope="module")
-def kernel():
-    manager, client = start_new_kernel(kernel_name="python3")
+def kernel(forked_kernels):
+    with forked_kernels():
+        manager, client = start_new_kernel(kernel_name="python3")
     client.execute_interactive(FIT, timeout=120, output_hook=lambda _: None)
     client.stop_channels()
     yield manager

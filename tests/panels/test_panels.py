@@ -45,12 +45,13 @@ CELLS = {
 
 
 @pytest.fixture(scope="module")
-def notebook():
+def notebook(forked_kernels):
     """Cells with their saved outputs from a real kernel."""
     cells = {name: nbformat.v4.new_code_cell(source) for name, source in CELLS.items()}
     cells["failed fit"].metadata.tags = ["raises-exception"]
     whole = nbformat.v4.new_notebook(cells=list(cells.values()))
-    NotebookClient(whole, timeout=240, kernel_name="python3").execute()
+    with forked_kernels():
+        NotebookClient(whole, timeout=240, kernel_name="python3").execute()
     return dict(zip(cells, whole.cells, strict=True))
 
 

@@ -48,12 +48,12 @@ print(namespace["wrong"], sum("linear" in name for name in namespace["declared"]
 """
 
 
-def test_flag_enables_linear_and_matmul_with_their_backward(script):
+def test_flag_enables_linear_and_matmul_with_their_backward(forked_script):
     sys.path.insert(0, str(Path(__file__).parents[1] / "face"))
     from test_vendor_api import WRONG_OPERATORS
 
     code = f"WRONG_OPERATORS = {WRONG_OPERATORS!r}\n{WITH_FLAG}"
-    out = script(code, simulated=True, PT_HPU_OVERRIDE_LINEAR_MATMUL_EAGER="1")
+    out = forked_script(code, simulated=True, PT_HPU_OVERRIDE_LINEAR_MATMUL_EAGER="1")
     assert out.splitlines()[-3:] == ["None", "None", "[] 2"]
 
 

@@ -97,9 +97,9 @@ print(json.dumps(found))
 
 
 @pytest.fixture(scope="module")
-def plain(script):
+def plain(forked_script):
     environment = {"HPU_MAGIC_CARD": "gaudi", "PT_HPU_POOL_MEM_ACQUIRE_PERC": "50", "RANK": ""}
-    printed = script(PLAIN, simulated=True, **environment)
+    printed = forked_script(PLAIN, simulated=True, **environment)
     return json.loads(printed.splitlines()[-1]), printed
 
 
@@ -150,8 +150,10 @@ _banner.show()
 """
 
 
-def test_ipython_prints_the_configuration_only_on_request(script):
-    default, requested = script(IN_IPYTHON, simulated=True).split("acquired True")
+def test_ipython_prints_the_configuration_only_on_request(forked_script):
+    default, requested = forked_script(IN_IPYTHON, simulated=True, hides_torch=True).split(
+        "acquired True"
+    )
     assert "CONFIGURATION" not in default
     assert requested.count("CONFIGURATION ON RANK = 0") == 1
 
