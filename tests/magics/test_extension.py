@@ -1,5 +1,6 @@
 """Test %load_ext hpu_magic, import hpu_magic, and %hpu."""
 
+import functools
 import os
 import sys
 import textwrap
@@ -45,24 +46,31 @@ AT_LOAD = {
 }
 
 
+def run_cells(script, *cells, **options):
+    """Run cells in a separate IPython process and return the printed text."""
+    sources = [textwrap.dedent(cell) for cell in cells]
+    return script(
+        f"""
+        from IPython.core.interactiveshell import InteractiveShell
+        shell = InteractiveShell.instance()
+        shell.run_line_magic("colors", "nocolor")
+        for source in {sources!r}:
+            shell.run_cell(source, store_history=True)
+        """,
+        **options,
+    )
+
+
 @pytest.fixture
 def notebook(script):
-    """Run cells in a separate IPython process and return the printed text."""
+    """Run cells in a new IPython process."""
+    return functools.partial(run_cells, script)
 
-    def run_cells(*cells, **environment):
-        sources = [textwrap.dedent(cell) for cell in cells]
-        return script(
-            f"""
-            from IPython.core.interactiveshell import InteractiveShell
-            shell = InteractiveShell.instance()
-            shell.run_line_magic("colors", "nocolor")
-            for source in {sources!r}:
-                shell.run_cell(source, store_history=True)
-            """,
-            **environment,
-        )
 
-    return run_cells
+@pytest.fixture
+def forked_notebook(forked_script):
+    """Like `notebook`, but faster; not suitable for tests of imports."""
+    return functools.partial(run_cells, forked_script, hides_torch=True)
 
 
 def test_import_of_hpu_magic_imports_no_large_package(script):
@@ -102,8 +110,8 @@ def test_script_announces_the_simulator_once(tmp_path):
     assert done.stderr.count("SIMULATED") == 1
 
 
-def test_load_ext_works_after_cpu_tensors(notebook):
-    out = notebook(
+def test_load_ext_works_after_cpu_tensors(forked_notebook):
+    out = forked_notebook(
         "import torch; a = torch.ones(3) * 2",
         "%load_ext hpu_magic",
         "x = torch.ones(2, device='hpu', requires_grad=True); (x * 2).sum().backward()",
@@ -112,8 +120,8 @@ def test_load_ext_works_after_cpu_tensors(notebook):
     assert out.strip().splitlines()[-1] == "hpu:0"
 
 
-def test_load_ext_after_autograd_suggests_a_restart(notebook):
-    out = notebook(
+def test_load_ext_after_autograd_suggests_a_restart(forked_notebook):
+    out = forked_notebook(
         "import torch; torch.ones(1, requires_grad=True).sum().backward()", "%load_ext hpu_magic"
     )
     assert "Traceback" not in out
@@ -174,9 +182,9 @@ def test_status_names_the_holder_of_another_card(run, holder):
     assert "S3CRET" not in cell.out + repr(cell.result) + cell.result._repr_html_()
 
 
-def test_error_without_free_cards_names_the_holder(notebook, tmp_path):
+def test_error_without_free_cards_names_the_holder(forked_notebook, tmp_path):
     # Two notebooks, one card.
-    out = notebook(
+    out = forked_notebook(
         "%load_ext hpu_magic",
         "import os, subprocess, sys, torch",
         "other = subprocess.Popen([sys.executable, '-c', \"import torch; "

@@ -13,11 +13,12 @@ for source in {cells!r}:
 
 
 @pytest.fixture
-def notebook(script: Callable[..., str], tmp_path: Path) -> Callable[..., str]:
+def notebook(forked_script: Callable[..., str], tmp_path: Path) -> Callable[..., str]:
     """Run cells in a new process of the same notebook and return the output."""
 
     def run_cells(*cells: str, name: str = "work", **environment: str) -> str:
         notebook = str(tmp_path / f"{name}.ipynb")
-        return script(_CELLS.format(cells=list(cells)), JPY_SESSION_NAME=notebook, **environment)
+        code = _CELLS.format(cells=list(cells))
+        return forked_script(code, hides_torch=True, JPY_SESSION_NAME=notebook, **environment)
 
     return run_cells

@@ -34,7 +34,7 @@ def test_mode_is_not_exported_before_the_bridge_is_loaded(script, monkeypatch):
 
 
 @pytest.mark.parametrize("first", ["%load_ext hpu_magic", "import torch"])
-def test_exported_mode_is_not_stored_as_a_setting(script, monkeypatch, tmp_path, first):
+def test_exported_mode_is_not_stored_as_a_setting(forked_script, monkeypatch, tmp_path, first):
     """A front end would store such a setting in the notebook. The user can still select a mode."""
     monkeypatch.delenv("PT_HPU_LAZY_MODE", raising=False)
     code = f"""
@@ -44,16 +44,19 @@ def test_exported_mode_is_not_stored_as_a_setting(script, monkeypatch, tmp_path,
         for cell in cells:
             shell.run_cell(cell, store_history=True)
     """
-    out = script(code, simulated=True, JPY_SESSION_NAME=str(tmp_path / "a.ipynb"))
+    out = forked_script(
+        code, simulated=True, hides_torch=True, JPY_SESSION_NAME=str(tmp_path / "a.ipynb")
+    )
     assert out.count("loaded     eager") == 2
     assert out.index("requested  the library's default") < out.index("requested  lazy")
     assert "restart the kernel manually (in JupyterLab: Kernel, Restart)." in out
 
 
-def test_mode_set_by_the_user_is_a_setting(script):
+def test_mode_set_by_the_user_is_a_setting(forked_script):
     code = """
         import hpu_magic, torch
         from hpu_magic.runtime.execution.mode import requested_mode
         print(requested_mode())
     """
-    assert script(code, simulated=True, PT_HPU_LAZY_MODE="1") == "lazy\n"
+    printed = forked_script(code, simulated=True, hides_torch=True, PT_HPU_LAZY_MODE="1")
+    assert printed == "lazy\n"
