@@ -60,7 +60,7 @@ finally:
 TOOLS = Path(__file__).resolve().parent
 ONE_MODE = {"compiled": "eager", "graph": "lazy"}
 """Programs that need a mode."""
-FOUR_CARDS = {"hybrid_sharding", "pipeline"}
+FOUR_CARDS = {"hybrid_sharding", "pipeline", "deepspeed_pipeline"}
 """Programs of ranks that need four cards; the others use two."""
 DIFFERENT = {
     "pipeline": "send: real messages use memory until they have been received",

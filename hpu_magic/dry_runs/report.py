@@ -20,6 +20,7 @@ from hpu_magic.dry_runs.rank_result import (
 )
 from hpu_magic.dry_runs.step_time import StepTime
 from hpu_magic.dry_runs.suggestions import advice
+from hpu_magic.estimates.pictures import memory_plot
 from hpu_magic.estimates.tree import tree_html
 from hpu_magic.runtime.present.report import Report, Row, plain
 
@@ -53,6 +54,9 @@ class DryRun(Report):
         Highest number of bytes in use.
     composition : dict
         Bytes at the peak by kind of tensor.
+    memory_course : list of int
+        Bytes in use during the last step, or the run if no step was complete, in equal numbers of
+        allocations and releases.
     memory_lines : list of Line
         Lines with the most memory at the peak.
     shortage : Shortage or None
@@ -99,6 +103,7 @@ class DryRun(Report):
     capacity: int
     peak: int
     composition: dict[str, int]
+    memory_course: list[int]
     memory_lines: list[Line]
     shortage: Shortage | None
     out_of_memory: bool
@@ -137,8 +142,8 @@ class DryRun(Report):
             for name in ("memory_lines", *EVENTS)
         }
         same = (
-            *("rank", "card", "mode", "capacity", "peak", "composition", "steps", "cycle"),
-            *("requested", "graphs", "graph_breaks", "unused_values", "status"),
+            *("rank", "card", "mode", "capacity", "peak", "composition", "memory_course", "steps"),
+            *("cycle", "requested", "graphs", "graph_breaks", "unused_values", "status"),
             *("imbalance", "is_unbalanced"),
         )
         time = found = None
@@ -300,6 +305,10 @@ class DryRun(Report):
             phases = None if self.time is None else self.time.phases
             unit = "run" if self.time is not None and self.time.whole_run else "step"
             parts.insert(0, picture(self.composition, self.capacity, needed, phases, unit))
+        if self.composition and self.memory_course:
+            ends = [float(i + 1) for i in range(len(self.memory_course))]
+            when = f"during the {'last step' if self.steps else 'run'}, in the order of allocations"
+            parts.insert(1, memory_plot(when, self.memory_course, ends, self.capacity))
         if self.time is not None and self.time.modules.seconds:
             parts.append(tree_html(self.time.modules))
         return "".join(parts)
@@ -322,8 +331,8 @@ class DryRun(Report):
             )
         if self.imbalance > 1 and not self.is_unbalanced:
             warnings.append(
-                f"imbalance={self.imbalance:g} had no effect: it applies only in eager mode, to "
-                f"topk of a number of experts that is a multiple of {self.cards}."
+                f"imbalance={self.imbalance:g} had no effect: it applies to topk of a "
+                f"number of experts that is a multiple of {self.cards}."
             )
         return warnings
 

@@ -26,9 +26,34 @@ def memory_picture(program: Program, prices: Prices, card: Generation, curve: Se
     for duration in seconds:
         total += duration
         ends.append(total)
-    top = max(curve)
-    if top * 3 > card.memory:
-        top = max(top, card.memory)
+    return memory_plot("over one step (estimate)", curve, ends, card.memory, _phases(program, ends))
+
+
+def memory_plot(
+    when: str,
+    curve: Sequence[int],
+    ends: Sequence[float],
+    limit: int,
+    labels: Sequence[tuple[str, float]] = (),
+) -> str:
+    """Return an SVG plot of a card's memory usage, whose peak is marked.
+
+    Parameters
+    ----------
+    when
+        Words for the title.
+    curve
+        Bytes in use during each interval.
+    ends
+        End of each interval; the first begins at 0.
+    limit
+        Bytes of memory that can be used.
+    labels
+        Texts below the plot, and their positions in the unit of `ends`.
+    """
+    top, total = max(curve), ends[-1]
+    if top * 3 > limit:
+        top = max(top, limit)
     scale, unit = units.size_unit(top)
     axis = drawing.round_numbers(0.0, top / scale, 4)
     floor = _HEIGHT - _BOTTOM
@@ -39,12 +64,12 @@ def memory_picture(program: Program, prices: Prices, card: Generation, curve: Se
     def y(count: float) -> float:
         return floor - (floor - _TOP) * count / scale / axis[-1]
 
-    parts = [drawing.text(_LEFT, 14, f"memory of a card over one step (estimate), {unit}")]
+    parts = [drawing.text(_LEFT, 14, f"memory of a card {when}, {unit}")]
     for tick in axis:
         parts.append(drawing.rule(_LEFT, y(tick * scale), _WIDTH - _RIGHT, y(tick * scale), 0.3))
         parts.append(drawing.text(_LEFT - 6, y(tick * scale) + 4, f"{tick:g}", "end", 10))
-    if card.memory <= axis[-1] * scale:
-        level = y(card.memory)
+    if limit <= axis[-1] * scale:
+        level = y(limit)
         parts.append(drawing.rule(_LEFT, level, _WIDTH - _RIGHT, level, 0.9, bars.MARK, "4 3"))
         parts.append(drawing.text(_WIDTH - _RIGHT, level - 4, "limit", "end", 10, bars.MARK))
     stride = max(1, len(curve) // _POINTS)
@@ -56,10 +81,22 @@ def memory_picture(program: Program, prices: Prices, card: Generation, curve: Se
         points += [f"{x(begin):.1f},{most:.1f}", f"{x(ends[stop - 1]):.1f},{most:.1f}"]
     points.append(f"{x(total):.1f},{floor:.1f}")
     parts.append(f'<polygon points="{" ".join(points)}" fill="{bars.BAR}" fill-opacity="0.6"/>')
-    for phase, place in _phases(program, ends):
-        parts.append(drawing.text(x(place), _HEIGHT - 8, phase, "middle", 10))
+    peak = max(range(len(curve)), key=curve.__getitem__)
+    parts += _marked(x(ends[peak]), y(curve[peak]), f"peak: {units.size(curve[peak])}")
+    for label, place in labels:
+        parts.append(drawing.text(x(place), _HEIGHT - 8, label, "middle", 10))
     description = f"The peak is {units.size(max(curve))}."
-    return drawing.image(_WIDTH, _HEIGHT, parts, "Memory over one step, estimated", description)
+    return drawing.image(_WIDTH, _HEIGHT, parts, f"Memory {when}", description)
+
+
+def _marked(x: float, y: float, words: str) -> list[str]:
+    """Return a dot, and a text next to it on the side that has space for it."""
+    is_left = x < _WIDTH / 2
+    place = x + 7 if is_left else x - 7
+    return [
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{bars.MARK}"/>',
+        drawing.text(place, y - 4, words, "start" if is_left else "end", 10),
+    ]
 
 
 def modules_picture(modules: ModuleShare) -> str:

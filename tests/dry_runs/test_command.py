@@ -38,9 +38,11 @@ whole = torch.empty(64 * 3, device="hpu")
 dist.all_gather_into_tensor(whole, torch.ones(3, device="hpu"))
 count = torch.tensor(5)
 dist.all_reduce(count)
+counts = torch.tensor([7, 8]).to("hpu")
+dist.all_reduce(counts)
 print(dist.get_rank(), dist.get_world_size())
 print(os.environ["LOCAL_WORLD_SIZE"], torch.hpu.device_count())
-print(count.item(), whole.sum().item())
+print(count.item(), counts.tolist(), whole.sum().item())
 """
 
 
@@ -230,7 +232,7 @@ def test_json_is_alone_on_the_standard_output(tmp_path):
 
 def test_one_rank_represents_all(dry):
     result, output = dry(WORLD, cards=64, nodes=16)
-    assert output.splitlines() == ["0 64", "4 4", "5 1.0"]
+    assert output.splitlines() == ["0 64", "4 4", "5 [7, 8] 192.0"]
     assert "on 64 simulated GAUDI2" in result.title()
     assert "Rank 0 ran and represents all 64 ranks." in str(result)
 

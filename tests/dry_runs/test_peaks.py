@@ -8,7 +8,7 @@ import pytest
 from tools.dry_runs import Program, compared, program_of_ranks
 
 PROGRAMS = sorted((Path(__file__).parent / "programs").glob("*.py"))
-WITH_MESSAGES = ("messages", "pipeline")
+WITH_MESSAGES = ("messages", "pipeline", "deepspeed_pipeline")
 MESSAGE = 8 * 256 * 4  # size of a pipeline's message in bytes
 ONLY_IN_MAKE_DRY_RUNS = ("fsdp_wrapper", "hybrid_sharding", "uneven")
 OF_RANKS = sorted(
@@ -24,6 +24,14 @@ def test_peaks_graphs_and_host_reads_are_equal(program, lazy):
     comparison = compared(Program(program.stem, str(program), lazy=lazy))
     assert comparison.dry == comparison.real
     assert comparison.real[0].peak > 0
+
+
+@pytest.mark.parametrize("mode", ["lazy", "compiled"])
+def test_experts_that_exchange_tokens_have_equal_peaks_in_all_modes(mode):
+    [path] = [path for path in OF_RANKS if path.stem == "expert_parallel"]
+    program = replace(program_of_ranks(path), lazy=mode == "lazy", arguments=(mode,))
+    comparison = compared(program)
+    assert comparison.dry[0] == comparison.real[0]
 
 
 @pytest.mark.parametrize("path", OF_RANKS, ids=lambda path: path.stem)

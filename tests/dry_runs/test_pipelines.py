@@ -3,6 +3,7 @@
 import os
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -70,6 +71,15 @@ def test_one_rank_of_each_stage_runs(dry):
     text = str(result)
     assert "Ranks 0, 16, 32 and 48 exchanged messages, and represent all 64 ranks." in text
     assert result.to_dict()["ranks"][3]["peak"] == result.ranks[3].peak > 0
+
+
+def test_one_rank_of_each_stage_of_a_deepspeed_pipeline_runs(dry):
+    program = Path(__file__).parent / "programs_of_ranks" / "deepspeed_pipeline.py"
+    result, _ = dry(program.read_text(), "untied", cards=16)
+    assert (result.status, [each.rank for each in result.ranks]) == (0, [0, 4, 8, 12])
+    activations = 4 * 32 * 64 * 4
+    assert result.time.sent["send"] == 8 * activations
+    assert result.time.phases["other ranks"] > 0
 
 
 def test_bubbles_get_smaller_with_more_microbatches(dry):

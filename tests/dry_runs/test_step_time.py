@@ -320,8 +320,17 @@ def test_picture_shows_memory_and_phases(timed):
     html = timed(LOOP)._repr_html_()
     for label in ("optimizer state: 16.5 MiB", "memory of a card at the peak", "forward: "):
         assert label in html
-    assert html.count("<svg") == 1
+    assert html.count("<svg") == 2
     assert "By module (estimate)" in html
+
+
+def test_picture_shows_the_memory_of_the_last_step(timed):
+    result = timed(LOOP)
+    assert max(result.memory_course) == result.peak
+    assert len(set(result.memory_course)) > 10
+    html = result._repr_html_()
+    assert "memory of a card during the last step" in html
+    assert f">peak: {units.size(result.peak)}<" in html
 
 
 def test_picture_of_a_full_card_marks_its_limit():

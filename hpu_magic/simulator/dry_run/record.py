@@ -19,11 +19,11 @@ from torch.optim.optimizer import (
 from hpu_magic.simulator import card_time
 from hpu_magic.simulator.cards.configuration import Configuration
 from hpu_magic.simulator.dry_run.owners import Owners
-from hpu_magic.simulator.dry_run.routing import Routing
 from hpu_magic.simulator.dry_run.steps import Steps
 from hpu_magic.simulator.dry_run.timing import Timing
 
 _OWNERS_ARE_FOUND_IN = 2  # steps
+_POINTS = 380
 _PHASES = {
     "forward": "activations, inputs and other tensors",
     "backward": "temporary memory of the backward pass",
@@ -34,6 +34,7 @@ _LINES = {
     "cpu_fallback": "fallbacks",
     "stand_in": "stand_ins",
     "assumed_shape": "assumed_shapes",
+    "assumed_experts": "routes",
 }
 
 
@@ -46,16 +47,17 @@ class Recorder:
         steps: Steps,
         values: Sequence[tuple[str, int, float]] = (),
         trace: str | None = None,
-        routing: Routing | None = None,
+        imbalance: float = 1.0,
     ) -> None:
         self._engine = native
         self._steps = steps
         self._values = values
         self._trace = trace
-        self._routing = Routing() if routing is None else routing
+        self._imbalance = imbalance
         self._owners = Owners(self._engine.reservation_of)
         self._before: tuple[int, ...] = (0, 0, 0)
         self._optimizer = ""
+        self._memory_course: list[int] = []
         self._timing: Timing | None = None
         if card_time.is_on():
             card_time.start_if_requested(records=True)
@@ -95,6 +97,7 @@ class Recorder:
         self._before = now
         if self._timing is not None and self._steps.repeated is None:
             self._timing.step_ended()
+        self._memory_course = self._engine.memory_course(_POINTS)
         self._steps.add((*work, self._in_use()))
 
     def _in_use(self) -> int:
@@ -117,6 +120,7 @@ class Recorder:
             "capacity": int(self._engine.memory_stats()["Limit"]),
             "peak": peak,
             "composition": self._composition(reservations),
+            "memory_course": self._memory_course or self._engine.memory_course(_POINTS),
             "memory_lines": _by_line((line, size) for _, line, _, size in reservations),
             "failure": self._failure(),
             "steps": self._steps.count,
@@ -128,8 +132,8 @@ class Recorder:
             "graph_breaks": _graph_breaks(),
             "torch": torch.__version__,
             "unused_values": self._unused_values(events["stand_ins"]),
-            "imbalance": self._routing.imbalance,
-            "is_unbalanced": self._routing.is_unbalanced,
+            "imbalance": self._imbalance,
+            "is_unbalanced": self._engine.is_unbalanced(),
             **events,
         }
 
@@ -190,10 +194,6 @@ class Recorder:
                 inner = _described(library) if library[0] else None
                 counted = {"what": name, "count": count, "library": inner}
                 lines[_LINES[kind]].append({**_described(line), **counted})
-        lines["routes"] = [
-            {**_described(line), "what": "aten::topk", "count": count}
-            for line, count in self._routing.lines.items()
-        ]
         for each in lines.values():
             each.sort(key=lambda line: -line["count"])
         return lines

@@ -135,7 +135,6 @@ def start(native: Any) -> None:
     import torch
 
     from hpu_magic.simulator.dry_run.record import Recorder
-    from hpu_magic.simulator.dry_run.routing import Routing
     from hpu_magic.simulator.dry_run.steps import Steps
 
     global _command, _record
@@ -145,11 +144,10 @@ def start(native: Any) -> None:
     if not is_imported("torch"):  # otherwise, the script may have created modules
         gc.freeze()  # later collections do not traverse torch's objects
     gc.set_threshold(*_collections)
-    native.start_dry_run([tuple(each) for each in options.values])
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    native.start_dry_run([tuple(each) for each in options.values], options.imbalance, ranks)
     steps = Steps(options.steps, whole=options.whole, leave=lambda: leave(0, {"how": "stopped"}))
-    routing = Routing(options.imbalance, int(os.environ.get("WORLD_SIZE", "1")))
-    routing.install()
-    recorder = Recorder(native, steps, options.values, options.trace, routing)
+    recorder = Recorder(native, steps, options.values, options.trace, options.imbalance)
     recorder.install()
     if torch.distributed.is_available():
         from hpu_magic.simulator.dry_run import world

@@ -297,7 +297,9 @@ Hccl::Started Hccl::assume(
     const c10::intrusive_ptr<Work>& work, const Tensors& outputs, Operands operands,
     const std::vector<Step>& steps) {
   const Call& call = work->call();
-  if (operands.known()) {  // the transport copies this rank's values
+  const bool computed =
+      std::all_of(steps.begin(), steps.end(), [](const Step& step) { return step.is_computed; });
+  if (computed && operands.known()) {  // the transport copies this rank's values
     for (const Step& step : steps) {
       step.start(*state_->transport());
       if (step.finish) {

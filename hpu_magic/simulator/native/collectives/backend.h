@@ -106,6 +106,7 @@ class Hccl final : public c10d::Backend {
   struct Step {
     std::function<Started(c10d::Backend&)> start;
     std::function<void()> finish{};
+    bool is_computed = true;  // in a dry run, if the values of the operands are known
   };
   struct State;
   class Pending;
@@ -121,6 +122,11 @@ class Hccl final : public c10d::Backend {
     }
     return options;
   }
+
+  /// Like `exchange`, but in a dry run, all other ranks are assumed to send this rank's values.
+  Step exchange_or_repeat(
+      const at::Tensor& from, const at::Tensor& to, const std::vector<int64_t>& sent,
+      const std::vector<int64_t>& received, const c10d::AllToAllOptions& options) const;
 
   /// Sends a chunk of a tensor to each rank. `sent` and `received` are the sizes of the chunks in
   /// bytes, or empty if all chunks have the same size.

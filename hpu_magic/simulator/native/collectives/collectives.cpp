@@ -188,6 +188,7 @@ Hccl::Started Hccl::scatter_each(
     const at::Tensor reduced = operands.write(outputs[i], dtype);
     const at::Tensor received = operands.scratch({size_, outputs[i].numel()}, dtype);
     steps.push_back(exchange(source, received, {}, {}, options));
+    steps.back().is_computed = false;  // the transport does not reduce the values
     steps.back().finish = [received, reduced, operation = requested.reduceOp] {
       const KernelsOnly kernels;
       reduce_rows(host_view(received), operation, numbers(reduced));

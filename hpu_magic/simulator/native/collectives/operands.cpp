@@ -124,7 +124,7 @@ void Operands::settle() {
 
 bool Operands::known() const {
   return std::all_of(kept_.begin(), kept_.end(), [](const at::Tensor& tensor) {
-    return countable(tensor) && !stand_ins::assumed(tensor);
+    return keeps_host_values(tensor) && !stand_ins::assumed(tensor);
   });
 }
 

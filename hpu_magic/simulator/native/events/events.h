@@ -20,8 +20,9 @@ enum class Kind : uint8_t {
   device_acquired,
   stand_in,  // in a dry run, a value that was not computed was read
   assumed_shape,  // in a dry run, the size of a result depends on such values
+  assumed_experts,  // in a dry run, a router selected experts
 };
-constexpr size_t kKinds = 10;
+constexpr size_t kKinds = 11;
 const char* name_of(Kind kind);
 
 struct Event {

@@ -2,6 +2,7 @@
 #include "calls/stand_ins.h"
 #include "calls/thread_modes.h"
 #include "events/events.h"
+#include "lazy/assumed_experts.h"
 #include "lazy/dry_call.h"
 #include "lazy/known_values.h"
 #include "memory/allocations.h"
@@ -32,7 +33,10 @@ const char* name_of(allocations::Phase phase) {
   }
 }
 
-void start_dry_run(const std::vector<std::tuple<std::string, int, double>>& supplied) {
+void start_dry_run(
+    const std::vector<std::tuple<std::string, int, double>>& supplied, double imbalance,
+    int64_t ranks) {
+  assumed_experts::set_imbalance(imbalance, ranks);
   std::vector<stand_ins::Supplied> values;
   for (const auto& [file, line, value] : supplied) {
     values.push_back({file, line, value});
@@ -111,9 +115,13 @@ void receive_values(const at::Tensor& tensor, const std::optional<at::Tensor>& v
 }  // namespace
 
 void bind_dry_run(py::module_& module) {
-  module.def("start_dry_run", &start_dry_run, py::arg("supplied"));
+  module.def(
+      "start_dry_run", &start_dry_run, py::arg("supplied"), py::arg("imbalance"),
+      py::arg("ranks"));
+  module.def("is_unbalanced", &assumed_experts::unbalanced);
   module.def("set_optimizing", &allocations::set_optimizing);
   module.def("peak_reservations", &peak);
+  module.def("memory_course", &allocations::course, py::arg("most"));
   module.def("reservation_totals", &allocations::totals);
   module.def("operations_digest", &digest_of_calls);
   module.def("last_failure", &last_failure);

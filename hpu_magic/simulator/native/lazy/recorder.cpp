@@ -4,6 +4,7 @@
 #include "calls/policy.h"
 #include "calls/tensors_of.h"
 #include "events/events.h"
+#include "lazy/assumed_experts.h"
 #include "lazy/dry_call.h"
 #include "lazy/inference.h"
 #include "lazy/recipe_cache.h"
@@ -296,6 +297,7 @@ void record(const c10::OperatorHandle& op, Stack* stack) {
     run_now(op, stack, Cause::data_dependent_shape);
     return;
   }
+  assumed_experts::note(op, arguments);
   graph.add(op, arguments, inference, signature.hash, stack);
   if (graph.nodes.size() >= limit && !capture.active) {
     flush(Cause::mark_step);

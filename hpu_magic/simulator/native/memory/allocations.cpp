@@ -4,6 +4,7 @@
 
 #include <torch/csrc/autograd/graph_task.h>
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <mutex>
@@ -31,6 +32,44 @@ struct Live {
   int64_t bytes;
   uint32_t line;
   Phase phase;
+};
+
+/// The memory in use over time. Each of its values is the maximum after `width_` changes.
+class Course {
+ public:
+  void add(int64_t in_use) {
+    if (changes_++ % width_ != 0) {
+      maxima_.back() = std::max(maxima_.back(), in_use);
+      return;
+    }
+    if (maxima_.size() == kMost) {
+      halve();
+    }
+    maxima_.push_back(in_use);
+  }
+
+  std::vector<int64_t> values(size_t most) {
+    while (maxima_.size() > most) {
+      halve();
+    }
+    return maxima_;
+  }
+
+ private:
+  static constexpr size_t kMost = 1 << 12;
+
+  void halve() {
+    const size_t count = (maxima_.size() + 1) / 2;
+    for (size_t i = 0; i < count; ++i) {
+      maxima_[i] = std::max(maxima_[2 * i], maxima_[std::min(2 * i + 1, maxima_.size() - 1)]);
+    }
+    maxima_.resize(count);
+    width_ *= 2;
+  }
+
+  std::vector<int64_t> maxima_;
+  size_t width_ = 1;
+  size_t changes_ = 0;
 };
 
 using LiveSet = std::unordered_map<uint64_t, Live>;
@@ -72,6 +111,10 @@ class History {
     return {count_, reserved_};
   }
 
+  std::vector<int64_t> course(size_t most) {
+    return std::exchange(course_, {}).values(most);
+  }
+
   std::optional<Failure> failure;
 
  private:
@@ -80,6 +123,7 @@ class History {
       shorten();
     }
     in_use_ += change.bytes;
+    course_.add(in_use_);
     log_.push_back(change);
   }
 
@@ -111,6 +155,7 @@ class History {
   std::vector<Change> log_;
   size_t peak_at_ = 0;  // the number of changes until the peak, or 0 if `peak_` is the peak
   LiveSet peak_;
+  Course course_;
   int64_t peak_bytes_ = 0;
   int64_t in_use_ = 0;
   uint64_t count_ = 0;
@@ -168,6 +213,11 @@ void fail(size_t bytes, int64_t in_use, int64_t capacity) {
 Peak peak() {
   const std::lock_guard lock(locks::allocations);
   return history.peak();
+}
+
+std::vector<int64_t> course(size_t most) {
+  const std::lock_guard lock(locks::allocations);
+  return history.course(most);
 }
 
 std::optional<Failure> last_failure() {

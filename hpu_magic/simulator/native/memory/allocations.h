@@ -57,6 +57,10 @@ void fail(size_t bytes, int64_t in_use, int64_t capacity);
 /// Returns the reservations at the time of the highest memory use.
 Peak peak();
 
+/// Returns the memory in use after each reservation or release since the last call to this function,
+/// at most `most` values. If there are more, each value is the maximum of the same number of them.
+std::vector<int64_t> course(size_t most);
+
 /// Returns the last failure.
 std::optional<Failure> last_failure();
 

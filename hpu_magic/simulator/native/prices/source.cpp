@@ -20,6 +20,27 @@ py::function* source = nullptr;
 py::function* link_source = nullptr;
 auto* first_error = new std::string;
 
+/// While this object exists, torch.compile does not compile the Python functions that this thread
+/// calls. Otherwise, it would compile the source of prices after a graph break.
+class WithoutCompiler {
+ public:
+  WithoutCompiler() : callback_(exchange(py::none())) {}
+  ~WithoutCompiler() {
+    exchange(callback_);
+  }
+  WithoutCompiler(const WithoutCompiler&) = delete;
+  WithoutCompiler& operator=(const WithoutCompiler&) = delete;
+
+ private:
+  static py::object exchange(const py::object& callback) {
+    static const auto* function = new py::object(
+        py::module_::import("torch._C._dynamo.eval_frame").attr("set_eval_frame"));
+    return (*function)(callback);
+  }
+
+  py::object callback_;
+};
+
 py::object python_dtype(c10::ScalarType type) {
   return py::reinterpret_borrow<py::object>(
       reinterpret_cast<PyObject*>(torch::getTHPDtype(type)));
@@ -126,6 +147,7 @@ auto ask(const Question& question) -> std::optional<decltype(answer(question))> 
   locks::check_may_take_gil();
   const py::gil_scoped_acquire gil;
   try {
+    const WithoutCompiler interpreted;
     return answer(question);
   } catch (py::error_already_set& error) {
     if (!error.matches(PyExc_Exception)) {
