@@ -46,6 +46,8 @@ RUNNING := $(VENV)/running
 DEVELOPING := $(VENV)/developing
 DOCUMENTING := $(VENV)/documenting
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+# Most modules of the packages are never imported, so Python compiles them at their first import.
+INSTALL := install --no-compile -c constraints.txt
 
 # Tests start tools of the virtual environment, which is not activated.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
@@ -67,20 +69,20 @@ $(BIN)/python:
 # torch is installed first and separately, so that no other package selects its build.
 $(RUNNING): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Setting up $(VENV) (takes a few minutes the first time) ..."
-	$(BIN)/python -m pip --disable-pip-version-check install -c constraints.txt $(TORCH)
+	$(BIN)/python -m pip --disable-pip-version-check $(INSTALL) $(TORCH)
 	$(BIN)/python tools/requirements.py > $(VENV)/requirements.txt
-	$(PIP) install -c constraints.txt -r $(VENV)/requirements.txt
+	$(PIP) $(INSTALL) -r $(VENV)/requirements.txt
 	$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
 
 # Packages that only tests, checks and benchmarks require.
 $(DEVELOPING): requirements-dev.txt constraints.txt $(RUNNING)
-	$(PIP) install -c constraints.txt -r requirements-dev.txt -r $(VENV)/requirements.txt
+	$(PIP) $(INSTALL) -r requirements-dev.txt -r $(VENV)/requirements.txt
 	@touch $@
 
 # Packages that build the site; its notebooks also require the packages of the tests.
 $(DOCUMENTING): requirements-docs.txt constraints.txt $(DEVELOPING)
-	$(PIP) install -c constraints.txt -r requirements-docs.txt -r $(VENV)/requirements.txt
+	$(PIP) $(INSTALL) -r requirements-docs.txt -r $(VENV)/requirements.txt
 	@touch $@
 
 engine: $(RUNNING)
@@ -269,7 +271,7 @@ lab: engine
 
 notebooks: $(RUNNING)
 	@$(BIN)/python tools/requirements.py notebooks > $(VENV)/notebooks.txt
-	$(PIP) install -c constraints.txt -r $(VENV)/requirements.txt -r $(VENV)/notebooks.txt
+	$(PIP) $(INSTALL) -r $(VENV)/requirements.txt -r $(VENV)/notebooks.txt
 
 demo: engine
 	@$(BIN)/python tools/demo.py

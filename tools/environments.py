@@ -177,7 +177,16 @@ def _make(environment: Environment, folder: Path, python: Path) -> None:
 
 
 def _install(environment: Environment, python: Path, *arguments: str, **variables: str) -> None:
-    pip = [python, "-I", "-m", "pip", "--disable-pip-version-check", "install", "-q"]
+    pip = [
+        python,
+        "-I",
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "install",
+        "-q",
+        "--no-compile",
+    ]
     # The standard output must contain only the path.
     subprocess.run(
         [*pip, *environment.constraints(), *arguments],
