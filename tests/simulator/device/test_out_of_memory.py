@@ -210,9 +210,9 @@ HOST = """
 
 
 @pytest.mark.parametrize("lazy", ["0", "1"])
-def test_lack_of_host_memory_is_reported_with_a_fix(script, lazy):
+def test_lack_of_host_memory_is_reported_with_a_fix(forked_script, lazy):
     """The CPU kernel needs more memory than the result, for which the card has room."""
-    printed = script(HOST, simulated=True, PT_HPU_LAZY_MODE=lazy).splitlines()
+    printed = forked_script(HOST, simulated=True, PT_HPU_LAZY_MODE=lazy).splitlines()
     assert len(printed) == 2
     assert all(line.startswith("[Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM") for line in printed)
     fix = "or set HPU_MAGIC_MEMORY to a smaller size."

@@ -313,14 +313,14 @@ print(engine.compiled().read_bytes())
 """
 
 
-@pytest.mark.parametrize(("locks", "most"), [("with locks", 1), ("without locks", 3)])
+@pytest.mark.parametrize(("locks", "most"), [("with locks", 1), ("without locks", 2)])
 def test_simultaneous_first_uses_create_one_engine(places, locks, most):
     builds = places / "builds"
     racers = [
         subprocess.Popen([sys.executable, "-c", RACER, builds, locks], stdout=subprocess.PIPE)
-        for _ in range(3)
+        for _ in range(2)
     ]
-    assert [racer.communicate(timeout=120)[0] for racer in racers] == [b"b'engine'\n"] * 3
+    assert [racer.communicate(timeout=120)[0] for racer in racers] == [b"b'engine'\n"] * 2
     assert 1 <= len(builds.read_text().splitlines()) <= most
     kept = {path.name for path in (places / "user" / cache.entry()).parent.iterdir()}
     assert kept == {"lock", Path(cache.entry()).name}
