@@ -24,6 +24,8 @@ from hpu_magic.estimates.pictures import memory_plot
 from hpu_magic.estimates.tree import tree_html
 from hpu_magic.runtime.present.report import Report, Row, plain
 
+_LIGHTNING = "Lightning uses HPUs if the script imports hpu_magic.lightning"
+
 
 @dataclass(frozen=True, repr=False)
 class DryRun(Report):
@@ -68,7 +70,10 @@ class DryRun(Report):
     error_line : Line or None
         The line of the script that raised it.
     steps : int
-        Number of optimizer steps that ran.
+        Number of steps that ran: optimizer steps, or backward passes in a script without an
+        optimizer of ``torch.optim``.
+    optimizer : str
+        The class of the optimizer that ran last; empty if none ran.
     cycle : int or None
         Number of steps that repeat, or None if the steps do not repeat.
     requested : int or None
@@ -84,6 +89,8 @@ class DryRun(Report):
         Number of compiled graphs, and of graph breaks of `torch.compile`.
     unused_values : list of str
         Supplied stand-ins whose lines read no stand-in.
+    uses_lightning : bool
+        Whether the script imported Lightning without hpu_magic.lightning.
     imbalance : float
         Requested tokens of this rank's experts relative to the mean.
     is_unbalanced : bool
@@ -110,6 +117,7 @@ class DryRun(Report):
     error: str | None
     error_line: Line | None
     steps: int
+    optimizer: str
     cycle: int | None
     requested: int | None
     time: StepTime | None
@@ -123,6 +131,7 @@ class DryRun(Report):
     stand_ins: list[Line]
     assumed_shapes: list[Line]
     routes: list[Line]
+    uses_lightning: bool
     imbalance: float
     is_unbalanced: bool
 
@@ -143,7 +152,8 @@ class DryRun(Report):
         }
         same = (
             *("rank", "card", "mode", "capacity", "peak", "composition", "memory_course", "steps"),
-            *("cycle", "requested", "graphs", "graph_breaks", "unused_values", "status"),
+            *("cycle", "requested", "optimizer", "graphs", "graph_breaks", "unused_values"),
+            *("status", "uses_lightning"),
             *("imbalance", "is_unbalanced"),
         )
         time = found = None
@@ -208,7 +218,7 @@ class DryRun(Report):
             rows += [("out of memory", described_shortage(self.shortage))]
         if len(self.ranks) > 1:
             rows += [each.row(self.capacity) for each in self.ranks]
-        rows += [("optimizer steps", f"{self.steps}")]
+        rows += [("steps" if self._counts_passes else "optimizer steps", f"{self.steps}")]
         if self.time is not None:
             rows += self.time.rows()
             if self.requested is not None and not self.time.whole_run:
@@ -247,6 +257,8 @@ class DryRun(Report):
                 f"the run ended after {self.steps} of them, and the time of a step is the mean of "
                 "the last ones. Later steps may need more memory: --steps N or --whole runs them."
             )
+        if self._counts_passes:
+            notes.append("The script uses no optimizer of torch.optim: backward passes end steps.")
         if self.stand_ins:
             notes.append(
                 "Values that were not computed are stand-ins: usually 0 for integers, otherwise "
@@ -268,6 +280,10 @@ class DryRun(Report):
                 f"{card if self.is_unbalanced else ''}."
             )
         return notes + ([] if self.time is None else self.time.notes())
+
+    @property
+    def _counts_passes(self) -> bool:
+        return self.steps > 0 and not self.optimizer
 
     def _who_ran(self) -> str:
         if len(self.ranks) == 1:
@@ -320,8 +336,13 @@ class DryRun(Report):
             warnings.append(self._error())
         elif not self.peak:
             warnings.append(
-                "No tensor was on the device hpu. If this is CUDA code, set PT_HPU_GPU_MIGRATION=1 "
-                "to run it unchanged; otherwise, move the model and its inputs to hpu."
+                "No tensor was on the device hpu. "
+                + (
+                    f"{_LIGHTNING}."
+                    if self.uses_lightning
+                    else "If this is CUDA code, set PT_HPU_GPU_MIGRATION=1 to run it unchanged; "
+                    "otherwise, move the model and its inputs to hpu."
+                )
             )
         read = ", ".join(each.innermost for each in self.stand_ins[:MOST_LINES])
         for each in self.unused_values:
@@ -343,6 +364,8 @@ class DryRun(Report):
         where = f" in {self.error_line.place}" if self.error_line else ""
         where = f" on rank {self.rank}{where}" if len(self.ranks) > 1 else where
         text = f"It ended{where} with {error.rstrip('.')}."
+        if self.uses_lightning and "CUDA" in error:
+            text += f" {_LIGHTNING}, also without PT_HPU_GPU_MIGRATION."
         if self.stand_ins:
             text += (
                 " If a stand-in caused this error, pass the value that its line reads: --value "

@@ -341,6 +341,30 @@ def test_cuda_code_uses_the_card_only_with_migration(dry, monkeypatch):
     assert not result.warnings()
 
 
+FABRIC = """
+import torch
+from lightning import Fabric
+fabric = Fabric(devices=1)
+model = torch.nn.Linear(64, 64)
+model, optimizer = fabric.setup(model, torch.optim.SGD(model.parameters(), lr=0.1))
+for _ in range(3):
+    fabric.backward(model(torch.ones(8, 64, device=fabric.device)).sum())
+    optimizer.step()
+"""
+
+
+def test_lightning_without_the_accelerator_is_explained(dry, monkeypatch):
+    result, _ = dry(FABRIC)
+    (warning,) = result.warnings()
+    assert warning.endswith("Lightning uses HPUs if the script imports hpu_magic.lightning.")
+    result, _ = dry(f"import hpu_magic.lightning\n{FABRIC}")
+    assert (result.steps, result.warnings()) == (3, [])
+    monkeypatch.setenv("PT_HPU_GPU_MIGRATION", "1")
+    result, _ = dry(FABRIC)
+    (warning,) = result.warnings()
+    assert warning.endswith("imports hpu_magic.lightning, also without PT_HPU_GPU_MIGRATION.")
+
+
 def test_sharded_parameters_are_parameters(dry):
     result, _ = dry(
         """

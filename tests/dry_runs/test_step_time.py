@@ -138,6 +138,32 @@ def test_script_without_optimizer_has_the_time_of_the_run(timed):
     assert "time of the run" in str(result)
 
 
+BY_HAND = """
+import torch
+from torch.utils.checkpoint import checkpoint
+
+layers = [torch.nn.Linear(64, 64, device="hpu") for _ in range(2)]
+for _ in range(100):
+    x = torch.ones(8, 64, device="hpu", requires_grad=True)
+    for layer in layers:
+        x = checkpoint(layer, x, use_reentrant=True)  # starts a backward pass in another
+    x.sum().backward()
+    with torch.no_grad():
+        for layer in layers:
+            layer.weight -= 0.1 * layer.weight.grad
+            layer.weight.grad = None
+"""
+
+
+def test_backward_passes_end_the_steps_of_a_script_without_optimizer(timed):
+    result = timed(BY_HAND)
+    assert (result.status, result.optimizer, result.cycle) == (0, "", 1)
+    assert 3 <= result.steps <= 5
+    assert result.step_seconds > 0
+    assert "backward passes end steps" in str(result)
+    assert timed(BY_HAND, steps=2).steps == 2
+
+
 def test_share_of_the_peak(timed):
     time = timed(LOOP, card="gaudi2").time
     # The first layer needs no gradient of its input.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import linecache
 import os
 import sys
@@ -39,7 +40,7 @@ _LINES = {
 
 
 class Recorder:
-    """Watches the optimizers of a script, and reads the engine's counters at the end."""
+    """Watches the steps of a script, and reads the engine's counters at the end."""
 
     def __init__(
         self,
@@ -58,17 +59,47 @@ class Recorder:
         self._before: tuple[int, ...] = (0, 0, 0)
         self._optimizer = ""
         self._memory_course: list[int] = []
+        self._has_optimizer = False
+        self._backward_passes = 0  # that run now; a checkpoint may start one in another
         self._timing: Timing | None = None
         if card_time.is_on():
             card_time.start_if_requested(records=True)
             self._timing = Timing(native)
 
     def install(self) -> None:
-        """Call this object before and after each optimizer step."""
+        """Call this object before and after each optimizer step, and after each backward pass."""
         if self._timing is not None:
             self._timing.install()
+        self._watch_optimizers()
+        self._watch_backward_passes()
         register_optimizer_step_pre_hook(_outside_graphs(self._before_step))
         register_optimizer_step_post_hook(_outside_graphs(self._after_step))
+
+    def _watch_optimizers(self) -> None:
+        kind: Any = Optimizer
+        create = kind.__init__
+
+        @functools.wraps(create)
+        def created(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
+            self._has_optimizer = True
+            create(optimizer, *args, **kwargs)
+
+        kind.__init__ = created
+
+    def _watch_backward_passes(self) -> None:
+        backward: Any = torch.autograd.backward
+
+        @functools.wraps(backward)
+        def run(*args: Any, **kwargs: Any) -> None:
+            self._backward_passes += 1
+            try:
+                backward(*args, **kwargs)
+            finally:
+                self._backward_passes -= 1
+            if not self._has_optimizer and not self._backward_passes:
+                self._end_step()
+
+        torch.autograd.backward = torch._disable_dynamo(run)
 
     def observe(self, arrivals: list[tuple[float, float, float]]) -> None:
         """Measure waits for messages from other ranks, whose times are appended to `arrivals`."""
@@ -89,6 +120,9 @@ class Recorder:
             self._timing.labels.end()
         if self._steps.count < _OWNERS_ARE_FOUND_IN:
             self._owners.find([optimizer])
+        self._end_step()
+
+    def _end_step(self) -> None:
         now = (*self._engine.reservation_totals(), self._engine.operations_digest())
         # The digest is a sum modulo 2^64.
         work = tuple(
@@ -131,6 +165,7 @@ class Recorder:
             "graphs": graphs,
             "graph_breaks": _graph_breaks(),
             "torch": torch.__version__,
+            "uses_lightning": _uses_lightning(),
             "unused_values": self._unused_values(events["stand_ins"]),
             "imbalance": self._imbalance,
             "is_unbalanced": self._engine.is_unbalanced(),
@@ -214,6 +249,12 @@ def _graph_breaks() -> int:
     """Return how often `torch.compile` had to split a function."""
     counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
     return sum(counters.get("graph_break", {}).values())
+
+
+def _uses_lightning() -> bool:
+    """Return whether Lightning was imported, but not our accelerator for it."""
+    names = {"lightning", "pytorch_lightning", "lightning_fabric"}
+    return not names.isdisjoint(sys.modules) and "hpu_magic.lightning" not in sys.modules
 
 
 def _by_line(sizes: Any) -> list[dict[str, Any]]:
