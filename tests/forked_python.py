@@ -19,6 +19,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, BinaryIO
 
+import psutil
+
 LONGEST = 120
 """Time limit of a script in seconds."""
 
@@ -288,6 +290,12 @@ class ForkedPython:
         self.requests.close()
         if self._process is not None:
             self._process.wait(30)
+
+    def has_forked(self, pid: int) -> bool:
+        """Return whether a process is a running fork."""
+        with suppress(psutil.NoSuchProcess):
+            return self._process is not None and psutil.Process(pid).ppid() == self._process.pid
+        return False
 
 
 def _descriptor(file: Any, default: int) -> int:

@@ -1,11 +1,13 @@
 """A real JupyterLab on the loopback interface and a real Chromium."""
 
 import contextlib
+import functools
 import json
 import os
 import random
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -15,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -35,6 +36,7 @@ QUIET_LAB = {
     },
     "@jupyterlab/docmanager-extension:plugin": {"autosave": False},
 }
+FORKING_SERVER = Path(__file__).with_name("forking_server.py")
 START = 240  # seconds that the start of a server may take on a busy machine
 NOTIFYING = {
     **QUIET_LAB,
@@ -54,13 +56,15 @@ class Lab:
     folder: Path
     command: list[str]
     environment: dict[str, str]
+    python: Any = None  # the `ForkedPython` whose forks are the kernels
     process: subprocess.Popen[bytes] | None = None
 
     def start(self):
         """Start the server; the address is the same after `stop` or `kill`."""
+        inherited = () if self.python is None else (self.python.requests.fileno(),)
         with (self.folder / "jupyterlab.log").open("ab") as log:
             self.process = subprocess.Popen(
-                self.command, env=self.environment, stdout=log, stderr=log
+                self.command, env=self.environment, stdout=log, stderr=log, pass_fds=inherited
             )
         wait_until_served(self.url, self.token, self.process)
 
@@ -72,14 +76,17 @@ class Lab:
                 self.process.wait(5)
             except subprocess.TimeoutExpired:
                 # The server waits for threads that still handle a request.
-                self.process.kill()
-                self.process.wait(60)
+                self.kill()
 
     def kill(self):
-        """Kill the server to simulate a crash."""
+        """Kill the server to simulate a crash; its kernels end, too."""
         assert self.process is not None
         self.process.kill()
         self.process.wait(60)
+        for file in (self.folder / ".runtime").glob("kernel-*.pid"):
+            pid = int(file.read_text())
+            if self.python.has_forked(pid):
+                os.kill(pid, signal.SIGKILL)
 
     def address(self, path, workspace=None):
         """Return the URL that opens ``path`` in the root folder."""
@@ -104,16 +111,6 @@ class Lab:
             for session in self.sessions()
             if session["path"] == path
         ]
-
-    def kernel_process(self, path):
-        """Return the process ID of the kernel that runs ``path``; a restart changes it."""
-        [kernel] = [
-            session["kernel"]["id"] for session in self.sessions() if session["path"] == path
-        ]
-        for process in psutil.process_iter(["cmdline"]):
-            if any(kernel in part for part in process.info["cmdline"] or ()):
-                return int(process.pid)
-        return None
 
 
 def free_port():
@@ -148,8 +145,12 @@ def write_settings(folder, settings):
 
 
 @contextlib.contextmanager
-def run_lab(folder, settings=QUIET_LAB, application="jupyterlab", **environment):
-    """Run JupyterLab or Notebook 7 in ``folder`` with private settings, data and cards."""
+def run_lab(folder, settings=QUIET_LAB, application="jupyterlab", python=None, **environment):
+    """Run JupyterLab or Notebook 7 in ``folder`` with private settings, data and cards.
+
+    Its kernels are forks of the `ForkedPython` ``python`` if it is set. PYTHONPATH has no effect on
+    forks.
+    """
     overrides = write_settings(folder / ".settings", settings)
     port, token = free_port(), secrets.token_hex(16)
     private = {
@@ -161,12 +162,15 @@ def run_lab(folder, settings=QUIET_LAB, application="jupyterlab", **environment)
         "IPYTHONDIR": str(folder / ".ipython"),
         "HPU_MAGIC_CARDS_DIR": str(folder / ".cards"),
     }
-    command = [sys.executable, "-m", application, "--no-browser", "--allow-root"]
+    started = ["-m", application]
+    if python is not None:
+        started = [str(FORKING_SERVER), str(python.requests.fileno()), application]
+    command = [sys.executable, *started, "--no-browser", "--allow-root"]
     command += [f"--ServerApp.port={port}", "--ServerApp.port_retries=0"]
     command += ["--ServerApp.ip=127.0.0.1", f"--IdentityProvider.token={token}"]
     command += [f"--ServerApp.root_dir={folder}", "--LabApp.extension_manager=readonly"]
     url = f"http://127.0.0.1:{port}"
-    lab = Lab(url, token, folder, command, {**os.environ, **private, **environment})
+    lab = Lab(url, token, folder, command, {**os.environ, **private, **environment}, python)
     try:
         lab.start()
         yield lab
@@ -199,17 +203,25 @@ def browser(chromium):
 
 
 @pytest.fixture(scope="session")
-def lab(tmp_path_factory):
-    with run_lab(tmp_path_factory.mktemp("lab")) as running:
+def forking_lab(forked_python):
+    """`run_lab` with kernels that are forks, because the import of torch takes seconds."""
+    return functools.partial(run_lab, python=forked_python)
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory, forking_lab):
+    with forking_lab(tmp_path_factory.mktemp("lab")) as running:
         yield running
 
 
 @pytest.fixture
-def start_lab(tmp_path):
+def start_lab(tmp_path, forking_lab):
     """Return a function that starts a server for one test."""
     with contextlib.ExitStack() as servers:
         yield lambda *settings, **environment: servers.enter_context(
-            run_lab(tmp_path, *settings, **environment)
+            (run_lab if "PYTHONPATH" in environment else forking_lab)(
+                tmp_path, *settings, **environment
+            )
         )
 
 

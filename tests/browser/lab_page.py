@@ -54,19 +54,14 @@ def run_notebook(page: Any, lab: Any, name: str, *cells: str, **options: Any) ->
     run_all(page)
 
 
-def restart(page: Any, lab: Any, notebook: str) -> None:
-    """Confirm a restart, and wait until the notebook's kernel is another process."""
-    before = lab.kernel_process(notebook)
-    press(page, "Restart")
-    wait_until(
-        page,
-        lambda: (
-            lab.kernel_process(notebook) not in (None, before)
-            and lab.kernel_states(notebook) == ["idle"]
-        ),
-        "the restart",
-    )
-    page.wait_for_timeout(1_000)
+def restart(page: Any) -> None:
+    """Confirm a restart, and wait until the page is connected to the new process.
+
+    JupyterLab discards the requests of cells that run earlier.
+    """
+    with page.expect_websocket(lambda socket: "/channels" in socket.url):
+        press(page, "Restart")
+    page.locator("#jp-main-statusbar").get_by_text("| Idle").wait_for()
 
 
 def choose_theme(page: Any, name: str) -> None:

@@ -3,7 +3,8 @@
 import json
 
 import pytest
-from conftest import NOTIFYING, run_lab
+from conftest import NOTIFYING
+from holding_notebook import HoldingNotebook
 from lab_page import (
     DIALOG,
     LOAD,
@@ -49,10 +50,10 @@ def age_session(page, notebook, seconds):
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory):
+def lab(tmp_path_factory, forking_lab):
     """A machine with a single card."""
     folder = tmp_path_factory.mktemp("one_card")
-    with run_lab(folder, NOTIFYING, HPU_MAGIC_CARDS="1") as running:
+    with forking_lab(folder, NOTIFYING, HPU_MAGIC_CARDS="1") as running:
         yield running
 
 
@@ -90,8 +91,7 @@ def test_second_notebook_names_the_holder_and_frees_the_card(page, lab, tmp_path
 def test_user_chooses_a_holder_and_other_windows_are_updated(page, new_page, start_lab, tmp_path):
     lab = start_lab(NOTIFYING, HPU_MAGIC_CARDS="2")
     for name in ("first.ipynb", "second.ipynb"):
-        run_notebook(page, lab, name, LOAD, TAKE)
-        wait_for_output(page, 1, "took a card")
+        HoldingNotebook(lab, name, f"{LOAD}\n{TAKE}").client.stop_channels()
     age_session(page, lab.folder / "first.ipynb", 7300)
     run_notebook(page, lab, "third.ipynb", LOAD, TAKE)
     sentence = "No card is free: first.ipynb and second.ipynb hold them, the first idle for 2 h."
@@ -139,7 +139,8 @@ def test_user_chooses_a_holder_and_other_windows_are_updated(page, new_page, sta
     other.goto(lab.address("third.ipynb", "other"))
     wait_for_text(other, STATUS, "HPU 1 · eager · 3.00 / 96 GiB")
     page.locator(SWITCH).select_option("lazy")
-    restart(page, lab, "third.ipynb")
+    restart(page)
     run_all(page)
+    wait_for_text(page, STATUS, "HPU 1 · lazy")
     wait_for_text(other, STATUS, "HPU 1 · lazy")
     other.close()

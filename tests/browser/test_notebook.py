@@ -5,7 +5,6 @@ import re
 
 import nbformat
 import pytest
-from conftest import run_lab
 from lab_page import (
     busy_prompt,
     faint_texts,
@@ -24,8 +23,8 @@ CELLS = ".jp-Notebook .jp-CodeCell"
 
 
 @pytest.fixture(scope="module")
-def notebook(tmp_path_factory):
-    with run_lab(tmp_path_factory.mktemp("notebook"), application="notebook") as running:
+def notebook(tmp_path_factory, forking_lab):
+    with forking_lab(tmp_path_factory.mktemp("notebook"), application="notebook") as running:
         yield running
 
 

@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import run_lab
 from holding_notebook import HoldingNotebook
 from lab_page import choose_theme, faint_texts, screenshots, wait_until
 from started_process import wait_for
@@ -18,13 +17,13 @@ ROWS = ".hpu-Past-row"
 
 
 @pytest.fixture(scope="module")
-def watched(tmp_path_factory):
+def watched(tmp_path_factory, forking_lab):
     """A server that samples every two seconds, with a former and a current holder."""
     folder: Path = tmp_path_factory.mktemp("overview")
     (folder / ".config").mkdir()
     config = {"HpuMagicServer": {"history_interval": 2}}
     (folder / ".config" / "jupyter_server_config.json").write_text(json.dumps(config))
-    with run_lab(folder, HPU_MAGIC_CARDS="8") as lab:
+    with forking_lab(folder, HPU_MAGIC_CARDS="8") as lab:
         first = HoldingNotebook(lab, "first.ipynb")
         wait_for(first.is_in_history)
         first.close()

@@ -99,7 +99,7 @@ def test_fit_continues_after_a_reload_of_its_page(page, new_page, lab, tmp_path)
     page.wait_for_selector(".jp-Notebook .jp-Cell")
     draws(page)
     page.wait_for_timeout(4_000)  # time for a few requests to the kernel
-    assert page.locator("#jp-main-statusbar").get_by_text("| Busy").count() == 1
+    page.locator("#jp-main-statusbar").get_by_text("| Busy").wait_for()
     keep_screenshot(page, shown_notebook(page), "reloaded.png", tmp_path)
 
     other = new_page()

@@ -4,7 +4,7 @@ import json
 import os
 
 import pytest
-from conftest import NOTIFYING, run_lab
+from conftest import NOTIFYING
 from lab_page import (
     LOAD,
     OPEN_SIDEBAR,
@@ -32,10 +32,10 @@ MODE += "print('loaded', 'lazy' if is_lazy() else 'eager')"
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory):
+def lab(tmp_path_factory, forking_lab):
     """A machine with a single card."""
     folder = tmp_path_factory.mktemp("one_card")
-    with run_lab(folder, NOTIFYING, HPU_MAGIC_CARDS="1") as running:
+    with forking_lab(folder, NOTIFYING, HPU_MAGIC_CARDS="1") as running:
         yield running
 
 
@@ -82,7 +82,7 @@ def test_mode_switch_restarts_the_kernel_in_lazy_mode(page, lab, tmp_path):
     wait_until(page, lambda: chosen.inner_text() == "lazy", "the loaded mode in the switch")
 
     switch.select_option("eager")
-    restart(page, lab, "mode.ipynb")
+    restart(page)
     run_all(page)
     wait_for_output(page, 2, "loaded eager")
     assert saved_mode(page, lab, "mode.ipynb") == "eager"

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from conftest import QUIET_LAB, run_lab
+from conftest import QUIET_LAB
 from holding_notebook import HOLD, HoldingNotebook
 from lab_page import LOAD, OPEN_SIDEBAR, STATUS, open_notebook, run_all, wait_for_text, wait_until
 
@@ -82,10 +82,10 @@ def check(page, selector, *expected):
 
 
 @pytest.fixture(scope="module")
-def foreign(tmp_path_factory):
+def foreign(tmp_path_factory, forking_lab):
     """A JupyterLab in the test language, with a fit on one card."""
     settings = {**QUIET_LAB, "@jupyterlab/translation-extension:plugin": {"locale": LOCALE}}
-    with run_lab(tmp_path_factory.mktemp("translation"), settings) as lab:
+    with forking_lab(tmp_path_factory.mktemp("translation"), settings) as lab:
         work = HoldingNotebook(lab, "fit.ipynb", FIT)
         yield lab
         work.close()

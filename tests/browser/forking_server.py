@@ -1,0 +1,27 @@
+"""Run JupyterLab or Notebook 7 like ``python -m``, but with kernels that are forks."""
+
+import runpy
+import socket
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from forked_python import ForkedPython
+from jupyter_client.provisioning import local_provisioner
+
+python = ForkedPython(socket.socket(fileno=int(sys.argv[1])))
+
+
+def launch(command, **options):
+    """Start a kernel, and write its process ID next to its connection file."""
+    fork = python.kernel(command, **options)
+    [file] = [part for part in command if part.endswith(".json")]
+    Path(file).with_suffix(".pid").write_text(str(fork.pid))
+    return fork
+
+
+local_provisioner.launch_kernel = launch
+sys.argv = sys.argv[2:]
+sys.path[0] = str(Path.cwd())
+runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
