@@ -1,6 +1,7 @@
 """Test the simulated card's clock against estimates of the same steps."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ _DIFFERENT = {"tables", "mlp small batch fused adam"} | {
 _SPLIT = {"GPT-2", "Mixtral", "Llama inference", "Mixtral inference"} | {
     name for name in CASES if "checkpoint" in name
 }
+# Takes seconds to compile
+MORE = ["unet"] if "HPU_MAGIC_TEST_ALL_ESTIMATES" in os.environ else []
 _MEASURE = """
 import json, sys
 sys.path.insert(0, {folder!r})
@@ -48,7 +51,7 @@ def test_card_time_of_compiled_inference_equals_the_estimate(shell, compile_on_h
     assert measured == pytest.approx(estimated_seconds(CASES[name], "compile"), rel=0.02)
 
 
-@pytest.mark.parametrize("name", ["mlp sgd", "mlp autocast", "residual", "unet", "lora"])
+@pytest.mark.parametrize("name", ["mlp sgd", "mlp autocast", "residual", "lora", *MORE])
 def test_card_time_of_compiled_training_equals_the_estimate(shell, name):
     measured = card_seconds(CASES[name], "compile")
     assert measured == pytest.approx(estimated_seconds(CASES[name], "compile"), rel=0.02)

@@ -17,8 +17,8 @@ def test_random_programs_give_the_values_of_the_cpu(first):
 @pytest.mark.filterwarnings("ignore")
 def test_compiled_programs_give_the_values_of_the_cpu():
     torch._dynamo.utils.counters.clear()
-    for seed in range(30):
+    for seed in range(15):
         torch._dynamo.reset()
         with random_programs.all_bits():
             random_programs.run_compiled(random_programs.make(seed, COMPILABLE))
-    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 30
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 15
