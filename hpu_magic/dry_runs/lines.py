@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,8 @@ class Line:
     bytes : int
         Memory at the peak.
     library : Line or None
-        The line of a library that this line called and that caused the events.
+        The line of a library that this line called and that caused the events, or that reserved
+        most of the memory.
     """
 
     file: str
@@ -110,9 +111,20 @@ def line_rows(label: str, lines: list[Line]) -> list[Row]:
     """Return a row for each line, up to a maximum number."""
     rows = []
     for each in lines[:MOST_LINES]:
-        amount = units.size(each.bytes) if each.bytes else f"{each.count} x {each.what}"
-        rows.append((label, f"{amount} in {each.place}: {each.code}".removesuffix(": ")))
+        rows.append((label, _memory(each) if each.bytes else _events(each)))
         label = ""
     if more := len(lines) - MOST_LINES:
         rows += [("", f"and {more} more lines")] if more > 0 else []
     return rows
+
+
+def _events(line: Line) -> str:
+    return f"{line.count} x {line.what} in {line.place}: {line.code}".removesuffix(": ")
+
+
+def _memory(line: Line) -> str:
+    own = replace(line, library=None)
+    text = f"{units.size(line.bytes)} in {own.place}: {own.code}".removesuffix(": ")
+    if line.library is None:
+        return text
+    return f"{text} ({units.size(line.library.bytes)} of this in {line.library.innermost})"

@@ -24,6 +24,7 @@ from hpu_magic.estimates.pictures import memory_plot
 from hpu_magic.estimates.tree import tree_html
 from hpu_magic.runtime.present.report import Report, Row, plain
 
+_CUDA = "If this is CUDA code, set PT_HPU_GPU_MIGRATION=1 to run it unchanged"
 _LIGHTNING = "Lightning uses HPUs if the script imports hpu_magic.lightning"
 
 
@@ -70,8 +71,8 @@ class DryRun(Report):
     error_line : Line or None
         The line of the script that raised it.
     steps : int
-        Number of steps that ran: optimizer steps, or backward passes in a script without an
-        optimizer of ``torch.optim``.
+        Number of steps that used the card: optimizer steps, or backward passes in a script without
+        an optimizer of ``torch.optim``.
     optimizer : str
         The class of the optimizer that ran last; empty if none ran.
     cycle : int or None
@@ -174,7 +175,7 @@ class DryRun(Report):
             script=script,
             cards=max(cards, record["ranks"]),
             ranks=ranks,
-            shortage=failure and Shortage(**{**failure, "line": Line(**failure["line"])}),
+            shortage=failure and Shortage(**{**failure, "line": Line.from_record(failure["line"])}),
             out_of_memory=is_out_of_memory(record),
             error=error_of(record),
             error_line=Line(**ended["line"]) if ended["line"]["file"] else None,
@@ -251,6 +252,8 @@ class DryRun(Report):
             )
         elif self.stopped and self.requested is not None:
             notes.append(f"The run ended after {self.steps} steps, as requested.")
+        elif self.stopped and not self.steps:
+            notes.append("The run ended after 30 seconds of steps that did not use the card.")
         elif self.stopped:
             notes.append(
                 "The steps differ in operations or memory, for example in the lengths of texts, so "
@@ -335,14 +338,9 @@ class DryRun(Report):
         if self.error is not None and not self.out_of_memory and not self.was_interrupted:
             warnings.append(self._error())
         elif not self.peak:
+            change = f"{_CUDA}; otherwise, move the model and its inputs to hpu"
             warnings.append(
-                "No tensor was on the device hpu. "
-                + (
-                    f"{_LIGHTNING}."
-                    if self.uses_lightning
-                    else "If this is CUDA code, set PT_HPU_GPU_MIGRATION=1 to run it unchanged; "
-                    "otherwise, move the model and its inputs to hpu."
-                )
+                f"No tensor was on the device hpu. {_LIGHTNING if self.uses_lightning else change}."
             )
         read = ", ".join(each.innermost for each in self.stand_ins[:MOST_LINES])
         for each in self.unused_values:
@@ -366,6 +364,8 @@ class DryRun(Report):
         text = f"It ended{where} with {error.rstrip('.')}."
         if self.uses_lightning and "CUDA" in error:
             text += f" {_LIGHTNING}, also without PT_HPU_GPU_MIGRATION."
+        elif "compiled with CUDA" in error:
+            text += f" {_CUDA}."
         if self.stand_ins:
             text += (
                 " If a stand-in caused this error, pass the value that its line reads: --value "

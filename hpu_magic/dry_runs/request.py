@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
@@ -89,7 +90,11 @@ class Request:
         if (self.script is None) == (self.code is None):
             raise HPUError("A dry run needs either a script or code; pass one of them.")
         if self.script is not None and not Path(self.script).is_file():
-            raise HPUError(f"{self.script!r} is not a file; pass the path of a Python script.")
+            command = shutil.which(self.script)
+            example = f", such as {command}" if command else ""
+            raise HPUError(
+                f"{self.script!r} is not a file; pass the path of a Python script{example}."
+            )
         if self.push and self.code is None:
             raise HPUError("Variables can be copied only to code; pass arguments to the script.")
 

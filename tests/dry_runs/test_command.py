@@ -79,6 +79,69 @@ def test_memory_by_kind_and_line(dry):
     assert (model.place, model.bytes) == ("train.py:6", matrix)
 
 
+def test_memory_of_a_library_names_its_line(dry, tmp_path):
+    library = tmp_path / "site-packages" / "layers.py"
+    library.parent.mkdir()
+    library.write_text(
+        "import torch\n"
+        "def small_and_large():\n"
+        "    small = torch.empty(1 << 10, device='hpu')\n"
+        "    return small, torch.empty(1 << 20, device='hpu')\n"
+    )
+    result, _ = dry(
+        f"""
+        import sys
+        sys.path.append({str(library.parent)!r})
+        import layers
+        kept = layers.small_and_large()
+        """
+    )
+    (line,) = result.memory_lines
+    assert (line.bytes, line.library.bytes) == (result.peak, 4 << 20)
+    assert (
+        "in train.py:5: kept = layers.small_and_large() (4.00 MiB of this in layers.py:4)"
+        in str(result)
+    )
+
+
+def test_shortage_in_a_library_names_its_line(dry, tmp_path):
+    library = tmp_path / "site-packages" / "layers.py"
+    library.parent.mkdir()
+    library.write_text("import torch\ndef huge():\n    return torch.empty(1 << 40, device='hpu')\n")
+    result, _ = dry(
+        f"""
+        import sys
+        sys.path.append({str(library.parent)!r})
+        import layers
+        layers.huge()
+        """
+    )
+    assert "train.py:5 (layers.py:3) needs 4.00 TiB" in str(result)
+
+
+def test_steps_on_the_cpu_are_not_counted(dry):
+    result, _ = dry(
+        """
+        import torch
+        for device in ("cpu", "hpu"):
+            model = torch.nn.Linear(64, 64, device=device)
+            optimizer = torch.optim.SGD(model.parameters(), 0.1)
+            for _ in range(20):
+                model(torch.ones(8, 64, device=device)).sum().backward()
+                optimizer.step()
+        """
+    )
+    assert (result.cycle, result.stopped, result.warnings()) == (1, True, [])
+    assert 3 <= result.steps < 20
+    assert result.peak > 0
+
+
+def test_error_of_cuda_code_names_the_flag(dry):
+    result, _ = dry("import torch\ntorch.ones(1).to('cuda')")
+    (warning,) = result.warnings()
+    assert "set PT_HPU_GPU_MIGRATION=1" in warning
+
+
 def test_kinds_of_tensors_that_existed_before_the_device_was_loaded(
     new_processes, dry, monkeypatch
 ):
@@ -431,6 +494,7 @@ def test_pipeline_with_more_stages_than_ranks_is_an_error(dry):
     ("request_", "message"),
     [
         (Request("missing.py"), "'missing.py' is not a file"),
+        (Request("hpu-magic"), r"a Python script, such as \S+/hpu-magic\."),
         (Request(), "either a script or code"),
         (Request(__file__, push={"x": 1}), "pass arguments to the script"),
         (Request(__file__, card="gaudi33"), "Unknown card 'gaudi33': did you mean 'gaudi3'"),

@@ -235,6 +235,26 @@ def test_steps_that_differ_end_a_run_after_half_a_minute(options, ends):
     assert steps.repeated is None
 
 
+@pytest.mark.parametrize(
+    ("options", "used", "ends"),
+    [({}, False, 32), ({"most": 3}, False, 32), ({"whole": True}, False, None), ({}, True, None)],
+)
+def test_steps_that_do_not_use_the_card_end_a_run_after_half_a_minute(options, used, ends):
+    skipped = []
+    steps = Steps(clock=lambda: float(len(skipped)), **options)
+    if used:
+        steps.add(1)
+    ended = None
+    try:
+        for number in range(100):
+            skipped.append(number)
+            steps.skip()
+    except RunEnded:
+        ended = len(skipped)
+    assert ended == ends
+    assert steps.count == used
+
+
 def test_steps_that_repeat_end_a_run_unless_it_is_whole():
     for whole, count in [(False, 3), (True, 6)]:
         steps = Steps(6, whole=whole)

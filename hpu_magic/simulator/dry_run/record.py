@@ -6,7 +6,7 @@ import functools
 import linecache
 import os
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -129,6 +129,9 @@ class Recorder:
             (after - before) % 2**64 for after, before in zip(now, self._before, strict=True)
         )
         self._before = now
+        if not any(work):
+            self._steps.skip()
+            return
         if self._timing is not None and self._steps.repeated is None:
             self._timing.step_ended()
         self._memory_course = self._engine.memory_course(_POINTS)
@@ -155,7 +158,7 @@ class Recorder:
             "peak": peak,
             "composition": self._composition(reservations),
             "memory_course": self._memory_course or self._engine.memory_course(_POINTS),
-            "memory_lines": _by_line((line, size) for _, line, _, size in reservations),
+            "memory_lines": _by_line((lines, size) for _, lines, _, size in reservations),
             "failure": self._failure(),
             "steps": self._steps.count,
             "optimizer": self._optimizer,
@@ -220,15 +223,15 @@ class Recorder:
         failure = self._engine.last_failure()
         if failure is None:
             return None
-        return {**failure, "line": _described(failure["line"])}
+        lines = failure.pop("lines")
+        return {**failure, "line": _described(*lines)}
 
     def _event_lines(self) -> dict[str, list[dict[str, Any]]]:
         lines: dict[str, list[dict[str, Any]]] = {name: [] for name in _LINES.values()}
-        for kind, name, line, library, count in self._engine.line_counts():
+        for kind, name, places, count in self._engine.line_counts():
             if kind in _LINES:
-                inner = _described(library) if library[0] else None
-                counted = {"what": name, "count": count, "library": inner}
-                lines[_LINES[kind]].append({**_described(line), **counted})
+                counted = {"what": name, "count": count}
+                lines[_LINES[kind]].append({**_described(*places), **counted})
         for each in lines.values():
             each.sort(key=lambda line: -line["count"])
         return lines
@@ -258,13 +261,27 @@ def _uses_lightning() -> bool:
 
 
 def _by_line(sizes: Any) -> list[dict[str, Any]]:
-    """Return the memory that each line allocated, largest first."""
+    """Return the memory that each line of the script allocated, largest first.
+
+    If most of it was allocated by a line of a library, this line is included, with its part.
+    """
     total: Counter[tuple[str, int]] = Counter()
-    for line, size in sizes:
-        total[line] += size
-    return [{**_described(line), "bytes": size} for line, size in total.most_common(20)]
+    parts: dict[tuple[str, int], Counter[tuple[str, int]]] = defaultdict(Counter)
+    for (own, library), size in sizes:
+        total[own] += size
+        parts[own][library] += size
+    lines = []
+    for own, size in total.most_common(20):
+        ((library, part),) = parts[own].most_common(1)
+        line = {**_described(own, library), "bytes": size}
+        if line["library"]:
+            line["library"]["bytes"] = part
+        lines.append(line)
+    return lines
 
 
-def _described(line: tuple[str, int]) -> dict[str, Any]:
+def _described(line: tuple[str, int], library: tuple[str, int] = ("", 0)) -> dict[str, Any]:
     file, number = line
-    return {"file": file, "line": number, "text": linecache.getline(file, number).strip()}
+    text = linecache.getline(file, number).strip()
+    inner = _described(library) if library[0] else None
+    return {"file": file, "line": number, "text": text, "library": inner}

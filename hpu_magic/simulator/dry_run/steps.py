@@ -52,6 +52,8 @@ class Steps:
         self._leave = leave
         self._clock = clock
         self._began: float | None = None
+        self._skipped = 0
+        self._skipping_since: float | None = None
         self._raised: list[RunEnded] = []
 
     def add(self, work: Hashable) -> None:
@@ -77,6 +79,24 @@ class Steps:
             self.most is None and self.count >= _ENOUGH and self._clock() - self._began > _LONGEST
         )
         if complete or (decided and not self._whole and self.may_end()):
+            self.end()
+
+    def skip(self) -> None:
+        """Note a step that did not use the card.
+
+        Raises
+        ------
+        RunEnded
+            No step has used the card for 30 seconds; see `add`.
+        """
+        if self._raised:
+            self.end()
+            return
+        self._skipped += 1
+        if self._skipping_since is None:
+            self._skipping_since = self._clock()
+        is_long = self._clock() - self._skipping_since > _LONGEST
+        if not self.count and self._skipped >= _ENOUGH and is_long and not self._whole:
             self.end()
 
     def end(self) -> None:

@@ -54,12 +54,9 @@ struct PythonLine {
 /// Lightning's. The result is empty if there is no Python frame.
 PythonLine python_line();
 
-/// Like `python_line`, but prefers a line outside all installed packages.
-PythonLine own_line();
-
 /// A line of the user's code, and the line of a library that it has called.
 struct CallerLines {
-  PythonLine own;      // the result of `own_line`
+  PythonLine own;      // like `python_line`, but preferably outside all installed packages
   PythonLine library;  // the innermost line outside PyTorch and hpu_magic, or empty if it is `own`
 };
 

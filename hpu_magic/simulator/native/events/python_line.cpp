@@ -124,20 +124,12 @@ void search(std::initializer_list<InnermostLine*> lines) {
   PyGILState_Release(gil);
 }
 
-PythonLine innermost_line(Origin wanted) {
-  InnermostLine line(wanted);
-  search({&line});
-  return line.line;
-}
-
 }  // namespace
 
 PythonLine python_line() {
-  return innermost_line(Origin::package);
-}
-
-PythonLine own_line() {
-  return innermost_line(Origin::own);
+  InnermostLine line(Origin::package);
+  search({&line});
+  return line.line;
 }
 
 CallerLines caller_lines() {

@@ -22,6 +22,10 @@ py::tuple as_tuple(const events::PythonLine& line) {
   return py::make_tuple(line.file, line.number);
 }
 
+py::tuple as_tuple(const events::CallerLines& lines) {
+  return py::make_tuple(as_tuple(lines.own), as_tuple(lines.library));
+}
+
 const char* name_of(allocations::Phase phase) {
   switch (phase) {
     case allocations::Phase::backward:
@@ -55,7 +59,7 @@ py::tuple peak() {
   py::list reservations;
   for (const auto& each : peak.reservations) {
     reservations.append(
-        py::make_tuple(each.number, as_tuple(each.line), name_of(each.phase), each.bytes));
+        py::make_tuple(each.number, as_tuple(each.lines), name_of(each.phase), each.bytes));
   }
   return py::make_tuple(peak.bytes, reservations);
 }
@@ -66,7 +70,7 @@ py::object last_failure() {
     return py::none();
   }
   py::dict fields;
-  fields["line"] = as_tuple(failure->line);
+  fields["lines"] = as_tuple(failure->lines);
   fields["bytes"] = failure->bytes;
   fields["in_use"] = failure->in_use;
   fields["capacity"] = failure->capacity;
@@ -77,8 +81,7 @@ py::list line_counts() {
   py::list counts;
   for (const auto& each : events::line_counts()) {
     counts.append(py::make_tuple(
-        events::name_of(each.kind), each.name, as_tuple(each.lines.own),
-        as_tuple(each.lines.library), each.count));
+        events::name_of(each.kind), each.name, as_tuple(each.lines), each.count));
   }
   return counts;
 }

@@ -8,6 +8,8 @@
 #include <atomic>
 #include <map>
 #include <mutex>
+#include <string>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 
@@ -78,11 +80,13 @@ using LiveSet = std::unordered_map<uint64_t, Live>;
 /// position among the changes, or an older set.
 class History {
  public:
-  uint64_t add(events::PythonLine line, Phase phase, size_t bytes) {
-    const auto [entry, fresh] =
-        numbers_.try_emplace({line.file, line.number}, static_cast<uint32_t>(lines_.size()));
+  uint64_t add(events::CallerLines lines, Phase phase, size_t bytes) {
+    const auto& [own, library] = lines;
+    const auto [entry, fresh] = numbers_.try_emplace(
+        {own.file, own.number, library.file, library.number},
+        static_cast<uint32_t>(lines_.size()));
     if (fresh) {
-      lines_.push_back(std::move(line));
+      lines_.push_back(std::move(lines));
     }
     ++count_;
     reserved_ += bytes;
@@ -149,8 +153,8 @@ class History {
     peak_at_ = 0;
   }
 
-  std::vector<events::PythonLine> lines_;
-  std::map<std::pair<std::string, int>, uint32_t> numbers_;
+  std::vector<events::CallerLines> lines_;
+  std::map<std::tuple<std::string, int, std::string, int>, uint32_t> numbers_;
   LiveSet set_;
   std::vector<Change> log_;
   size_t peak_at_ = 0;  // the number of changes until the peak, or 0 if `peak_` is the peak
@@ -186,9 +190,9 @@ void add(size_t bytes) {
   if (bytes == 0 || !recording.load(std::memory_order_relaxed)) {
     return;
   }
-  events::PythonLine line = events::own_line();
+  events::CallerLines lines = events::caller_lines();
   const std::lock_guard lock(locks::allocations);
-  last_reservation = history.add(std::move(line), phase(), bytes);
+  last_reservation = history.add(std::move(lines), phase(), bytes);
 }
 
 uint64_t latest() {
@@ -204,9 +208,9 @@ void remove(uint64_t reservation, size_t bytes) noexcept {
 
 void fail(size_t bytes, int64_t in_use, int64_t capacity) {
   if (recording.load(std::memory_order_relaxed)) {
-    events::PythonLine line = events::own_line();
+    events::CallerLines lines = events::caller_lines();
     const std::lock_guard lock(locks::allocations);
-    history.failure = Failure{std::move(line), static_cast<int64_t>(bytes), in_use, capacity};
+    history.failure = Failure{std::move(lines), static_cast<int64_t>(bytes), in_use, capacity};
   }
 }
 

@@ -17,14 +17,14 @@ enum class Phase : uint8_t { forward, backward, optimizer };
 /// A reservation that has not been released completely.
 struct Reservation {
   uint64_t number;
-  events::PythonLine line;
+  events::CallerLines lines;
   Phase phase;
   int64_t bytes;
 };
 
 /// A reservation that did not fit on the card.
 struct Failure {
-  events::PythonLine line;
+  events::CallerLines lines;
   int64_t bytes;
   int64_t in_use;
   int64_t capacity;
