@@ -11,6 +11,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from forked_python import ForkedPython
 from jupyter_client.blocking.client import BlockingKernelClient
 from started_process import wait_for
 
@@ -18,23 +19,26 @@ PATIENCE = 90.0
 
 
 class Server:
-    """A Jupyter server on the loopback interface."""
+    """A Jupyter server on the loopback interface, whose kernels are forks."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, python: ForkedPython) -> None:
         self.token = secrets.token_hex(16)
         self.runtime = folder / "runtime"
         self.runtime.mkdir()
         settings = {**os.environ, "JUPYTER_RUNTIME_DIR": str(self.runtime)}
         settings.pop("JPY_PARENT_PID", None)
+        requests = python.requests.fileno()
         self.process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "jupyter_server", "--no-browser", "--allow-root"),
+                *(sys.executable, str(Path(__file__).with_name("forking_server.py"))),
+                *(str(requests), "jupyter_server", "--no-browser", "--allow-root"),
                 *("--ip=127.0.0.1", "--port=0", f"--IdentityProvider.token={self.token}"),
                 f"--ServerApp.root_dir={folder}",
             ],
             env=settings,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            pass_fds=[requests],
         )
         self.info = wait_for(self._started)
         wait_for(self._answers)  # the server writes the file earlier

@@ -3,6 +3,7 @@
 import re
 import sys
 from base64 import b64decode
+from functools import partial
 from pathlib import Path
 
 import nbformat
@@ -30,15 +31,19 @@ def folder(tmp_path_factory):
     return folder
 
 
-def program(folder, name, *arguments):
-    command = Path(sys.executable).with_name(name), *arguments
-    return completed(*command, cwd=folder, env=walk.ENVIRONMENT, timeout=240)
+@pytest.fixture(scope="module")
+def program(folder, forked_python):
+    """Run a module in the folder, with kernels that are forks."""
+    requests = forked_python.requests.fileno()
+    program = Path(__file__).parents[1] / "forking_server.py"
+    options = {"cwd": folder, "env": walk.ENVIRONMENT, "timeout": 240, "pass_fds": [requests]}
+    return partial(completed, sys.executable, program, requests, **options)
 
 
 @pytest.fixture(scope="module")
-def papermill(folder):
+def papermill(folder, program):
     """Outputs of each cell in papermill's notebook, which ends at the failed cell."""
-    done = program(folder, "papermill", "walk.ipynb", "executed.ipynb", "-p", "epochs", "3")
+    done = program("papermill", "walk.ipynb", "executed.ipynb", "-p", "epochs", "3")
     assert done.stderr.rstrip().endswith("ValueError: the data is broken"), done.stderr
     text = (folder / "executed.ipynb").read_text()
     assert not WIDGETS.search(text)
@@ -47,9 +52,9 @@ def papermill(folder):
 
 
 @pytest.fixture(scope="module")
-def page(folder):
+def page(folder, program):
     """The HTML page of nbconvert."""
-    done = program(folder, "jupyter", "nbconvert", "--to", "html", "--execute", "walk.ipynb")
+    done = program("nbconvert", "--to", "html", "--execute", "walk.ipynb")
     assert done.returncode == 0, done.stderr
     return (folder / "walk.html").read_text()
 

@@ -4,14 +4,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from forked_python import ForkedPython
 from optional import needs_compressor
 from running_server import Server, run
 from started_process import wait_for
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    server = Server(tmp_path)
+def server(tmp_path: Path, forked_python: ForkedPython) -> Iterator[Server]:
+    server = Server(tmp_path, forked_python)
     yield server
     server.process.terminate()
     server.process.wait(timeout=30)

@@ -78,9 +78,9 @@ class Stream:
 
 
 class Server:
-    """A Jupyter server on the loopback interface."""
+    """A Jupyter server on the loopback interface, whose kernels are forks."""
 
-    def __init__(self, folder, *arguments, **environment):
+    def __init__(self, python, folder, *arguments, **environment):
         self.token = secrets.token_hex(16)
         self.runtime = folder / "runtime"
         self.notebooks = folder / "notebooks"
@@ -100,7 +100,8 @@ class Server:
         self.log = (folder / "log").open("w+")
         self.process = subprocess.Popen(
             [
-                *(sys.executable, str(Path(__file__).with_name("serve.py")), "--no-browser"),
+                *(sys.executable, str(Path(__file__).with_name("serve.py"))),
+                *(str(python.requests.fileno()), "--no-browser"),
                 *("--allow-root", "--ip=127.0.0.1", "--port=0"),
                 f"--IdentityProvider.token={self.token}",
                 f"--ServerApp.root_dir={self.notebooks}",
@@ -111,6 +112,7 @@ class Server:
             stdout=subprocess.PIPE,
             stderr=self.log,
             text=True,
+            pass_fds=[python.requests.fileno()],
         )
         assert self.process.stdout is not None
         self.routes = json.loads(self.process.stdout.readline())
@@ -205,9 +207,9 @@ class Notebook:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
+def server(tmp_path_factory, forked_python):
     """A server for all tests of a module."""
-    with closing(Server(tmp_path_factory.mktemp("server"))) as server:
+    with closing(Server(forked_python, tmp_path_factory.mktemp("server"))) as server:
         yield server
 
 

@@ -1,11 +1,21 @@
-"""Prints hpu_magic's routes, then starts a Jupyter server."""
+"""Prints hpu_magic's routes, then starts a Jupyter server whose kernels are forks.
+
+The first argument is the descriptor of a socket of `ForkedPython`.
+"""
 
 import json
+import socket
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
+from jupyter_client.provisioning import local_provisioner
+from jupyter_core import paths
 from jupyter_server.serverapp import ServerApp
 from tornado.routing import PathMatches, RuleRouter
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from forked_python import ForkedPython
 
 METHODS = ("get", "post", "put", "patch", "delete")
 
@@ -21,8 +31,11 @@ def routes(router: RuleRouter) -> Iterator[tuple[str, list[str]]]:
 
 
 def main() -> None:
+    number, *arguments = sys.argv[1:]
+    paths.ENV_CONFIG_PATH.clear()  # enables other extensions, whose imports take time
+    local_provisioner.launch_kernel = ForkedPython(socket.socket(fileno=int(number))).kernel
     app = ServerApp.instance()
-    app.initialize(sys.argv[1:])
+    app.initialize(arguments)
     print(json.dumps(list(routes(app.web_app.default_router))), flush=True)
     app.start()
 

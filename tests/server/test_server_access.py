@@ -110,7 +110,7 @@ def test_metrics_require_a_login(server):
     assert server.ask("metrics", Accept="*/*").status == 403
 
 
-def test_authorizer_controls_reading_and_shutdown(tmp_path):
+def test_authorizer_controls_reading_and_shutdown(forked_python, tmp_path):
     (tmp_path / "reading.py").write_text(
         "from jupyter_server.auth import Authorizer\n"
         "class NoCards(Authorizer):\n"
@@ -119,7 +119,7 @@ def test_authorizer_controls_reading_and_shutdown(tmp_path):
     )
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     authorizer = "--ServerApp.authorizer_class=reading.NoCards"
-    with closing(Server(tmp_path, authorizer, PYTHONPATH=path)) as server:
+    with closing(Server(forked_python, tmp_path, authorizer, PYTHONPATH=path)) as server:
         token = [f"Authorization: token {server.token}"]
         refusals = {
             server.ask("hpu_magic/snapshot").status,
@@ -131,12 +131,12 @@ def test_authorizer_controls_reading_and_shutdown(tmp_path):
         assert server.ask("api/status").status == 200
 
 
-def test_log_warns_about_an_old_jupyterlab(tmp_path):
+def test_log_warns_about_an_old_jupyterlab(forked_python, tmp_path):
     old = tmp_path / "old" / "jupyterlab-4.1.8.dist-info"
     old.mkdir(parents=True)
     (old / "METADATA").write_text("Metadata-Version: 2.1\nName: jupyterlab\nVersion: 4.1.8\n")
     path = os.pathsep.join([str(old.parent), os.environ.get("PYTHONPATH", "")])
-    Server(tmp_path, PYTHONPATH=path).close()
+    Server(forked_python, tmp_path, PYTHONPATH=path).close()
     [warning] = re.findall(r"HpuMagicServer\] (.*older.*)", (tmp_path / "log").read_text())
     assert warning == (
         "JupyterLab 4.1.8 is older than 4.2: the sidebar, the status bar, the mode switch and "

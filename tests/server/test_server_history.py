@@ -227,10 +227,10 @@ def test_slow_driver_is_read_less_often_without_gaps():
 
 
 @pytest.fixture(scope="module")
-def watchful(tmp_path_factory):
+def watchful(tmp_path_factory, forked_python):
     """A server that takes samples every two seconds without clients."""
     folder = tmp_path_factory.mktemp("watchful")
-    with closing(Server(folder, "--HpuMagicServer.history_interval=2")) as server:
+    with closing(Server(forked_python, folder, "--HpuMagicServer.history_interval=2")) as server:
         yield server
 
 

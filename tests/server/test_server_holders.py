@@ -176,8 +176,8 @@ def test_responses_have_no_arguments_of_holders(server, outsider):
     assert [text.count(SECRET) for text in texts] == [0, 0, 0]
 
 
-def test_administrator_can_show_arguments(tmp_path):
-    server = Server(tmp_path, "--HpuMagicServer.show_arguments=True")
+def test_administrator_can_show_arguments(tmp_path, forked_python):
+    server = Server(forked_python, tmp_path, "--HpuMagicServer.show_arguments=True")
     with closing(server), holding(server, f"--token={SECRET}"):
         assert held(server)[1]["command"] == f"{PYTHON} hold.py --token={SECRET}"
         assert SECRET not in server.ask("metrics").text

@@ -96,14 +96,14 @@ def test_metrics_have_the_known_values_of_the_last_sample(server, outsider):
 
 
 @pytest.fixture
-def fresh_server(tmp_path):
-    with closing(Server(tmp_path)) as server:
+def fresh_server(tmp_path, forked_python):
+    with closing(Server(forked_python, tmp_path)) as server:
         yield server
 
 
 @pytest.fixture
-def server_without_history(tmp_path):
-    with closing(Server(tmp_path, "--HpuMagicServer.history_interval=0")) as server:
+def server_without_history(tmp_path, forked_python):
+    with closing(Server(forked_python, tmp_path, "--HpuMagicServer.history_interval=0")) as server:
         yield server
 
 
