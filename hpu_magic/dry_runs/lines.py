@@ -127,4 +127,6 @@ def _memory(line: Line) -> str:
     text = f"{units.size(line.bytes)} in {own.place}: {own.code}".removesuffix(": ")
     if line.library is None:
         return text
-    return f"{text} ({units.size(line.library.bytes)} of this in {line.library.innermost})"
+    is_part = line.library.bytes < line.bytes
+    part = f"{units.size(line.library.bytes)} of this in " if is_part else "in "
+    return f"{text} ({part}{line.library.innermost})"
