@@ -11,8 +11,8 @@ from hpu_magic.estimates.cost.pricing import Prices
 from hpu_magic.estimates.tracing.program import Phase, Program
 from hpu_magic.runtime.present import bars, drawing
 
-_WIDTH, _HEIGHT = 760, 170
-_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 14, 22, 24
+_WIDTH, _HEIGHT = 760, 182
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 14, 34, 24
 _POINTS = 380
 _BARS = 8
 
