@@ -190,6 +190,31 @@ def test_fully_sharded_training_equals_unsharded_training(pair, dtype):
     pair(fsdp, dtype)
 
 
+def compiled_optimizer():
+    """Update shards with a compiled function, and compare them with the CPU's weights."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    sharded, reference = model().to("hpu"), model()
+    fully_shard(sharded, mesh=init_device_mesh("hpu", (2,)))
+    optimizers = [torch.optim.AdamW(each.parameters(), lr=0.1) for each in (sharded, reference)]
+    update = torch.compile(optimizers[0].step, backend="hpu_backend")
+    for _ in range(3):
+        for network, step in zip((sharded, reference), (update, optimizers[1].step), strict=True):
+            device = next(network.parameters()).device
+            network(torch.ones(2, 8, device=device)).sum().backward()
+            step()
+            network.zero_grad()
+    for parameter, other in zip(sharded.parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(parameter.full_tensor().cpu(), other.detach())
+
+
+def test_compiled_optimizer_updates_sharded_weights(pair, request):
+    if "lazy" in request.node.name:
+        pytest.skip("lazy mode has no compiled graphs")
+    pair(compiled_optimizer)
+
+
 def tensor_parallel():
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor

@@ -16,7 +16,11 @@ from habana_frameworks.torch.dynamo.compile_backend.passes import (
     copy_in_place,
     reinplace,
 )
-from habana_frameworks.torch.dynamo.compile_backend.program import constants_of, program_of
+from habana_frameworks.torch.dynamo.compile_backend.program import (
+    constants_of,
+    program_of,
+    unused_objects,
+)
 from habana_frameworks.torch.dynamo.compile_backend.training import Partition, differentiable
 from habana_frameworks.torch.utils.debug.dynamo_utils import note_graph, operators_to_note
 
@@ -145,9 +149,10 @@ class _Compiler:
         self.graph: torch.fx.Graph
         self.program: Any = None
         self.constants: list[torch.Tensor] = []
+        self.unused: set[int] = set()
 
     def compile(self, module: torch.fx.GraphModule) -> Any:
-        """Return the graph's program, or None if it has none or takes constants as inputs."""
+        """Return the graph's program, or None if it has none or takes other inputs."""
         started = self._tracing_since or time.perf_counter_ns()
         operators = operators_to_note(module.graph)
         if self._flags["reinplace_add"]:
@@ -156,18 +161,22 @@ class _Compiler:
             copy_in_place(module.graph)
         self.graph, self.program = module.graph, program_of(module.graph)
         self.constants = constants_of(module.graph)
+        self.unused = unused_objects(module.graph)
         note_graph(operators, self.program is not None)
         elapsed = time.perf_counter_ns() - started
         engine.load().emit_compilation(self._name, elapsed, _shapes(module.graph))
-        return None if self.constants else self.program
+        return None if self.constants or self.unused else self.program
 
     def __call__(self, module: torch.fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
         """Compile a graph to a boxed function, which empties its argument list."""
         self.compile(module)
         call = _generated(module) if self.program is None else self.program.run
         constants = [] if self.program is None else self.constants
+        unused = set() if self.program is None else self.unused
 
         def run(arguments: list[Any]) -> Any:
+            for number in sorted(unused, reverse=True):
+                del arguments[number]
             arguments += constants
             return call(arguments)
 

@@ -27,12 +27,14 @@ class _BeyondPrograms(Exception):
 def program_of(graph: torch.fx.Graph) -> Any:
     """Convert a graph to a program whose ``run`` method empties its list of inputs.
 
-    The constants of the graph are further inputs of the program; see `constants_of`. Returns None
-    if the graph contains anything other than constants, operators and arithmetic on sizes, for
-    example higher-order operators.
+    The constants of the graph are further inputs of the program; see `constants_of`. The arguments
+    in `unused_objects` are not inputs. Returns None if the graph contains anything other than
+    constants, operators and arithmetic on sizes, for example higher-order operators.
     """
     native = engine.load()
-    inputs = [node for node in graph.nodes if node.op == "placeholder"]
+    unused = unused_objects(graph)
+    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    inputs = [node for number, node in enumerate(placeholders) if number not in unused]
     inputs += _constants(graph)
     if not all(isinstance(node.meta.get("val"), _INPUTS) for node in inputs):
         return None
@@ -44,11 +46,24 @@ def program_of(graph: torch.fx.Graph) -> Any:
                 values[node] = _lowered(program, node, values)
             elif node.op == "output":
                 program.finish(list(_operand(node.args[0], values)))
-            elif node not in values:
+            elif node not in values and node not in placeholders:
                 return None
     except _BeyondPrograms:
         return None
     return program
+
+
+def unused_objects(graph: torch.fx.Graph) -> set[int]:
+    """Return the numbers of the arguments that are neither tensors nor numbers, and are not used.
+
+    The device meshes of DTensors are such arguments.
+    """
+    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    return {
+        number
+        for number, node in enumerate(placeholders)
+        if not node.users and not isinstance(node.meta.get("val"), _INPUTS)
+    }
 
 
 def constants_of(graph: torch.fx.Graph) -> list[torch.Tensor]:
