@@ -28,6 +28,10 @@ _BETWEEN = (
     "deepspeed.comm",
     "deepspeed.utils",
     "habana_frameworks.torch.distributed",
+    "hpu_magic.simulator.dry_run.messages",
+    # Decorators of deprecated functions.
+    "typing_extensions",
+    "warnings",
 )
 _PARTS = ("all_gather", "gather", "reduce_scatter", "scatter")
 """Collectives that gather or split a tensor with one part per rank."""

@@ -6,6 +6,7 @@ import textwrap
 import pytest
 
 from hpu_magic.dry_runs.run import Request, dry_run
+from hpu_magic.estimates.cost.constants import FITTED
 from tools.card_times import LARGEST, compared, table
 
 
@@ -21,6 +22,55 @@ def test_time_of_a_step_equals_the_estimate(step, cards):
 
 def test_graphs_of_lazy_ddp_are_those_of_the_estimate():
     assert abs(compared("GPT-2, DDP", 8, "lazy").difference) < LARGEST
+
+
+def test_collectives_of_deepspeed_take_the_time_of_an_exchange(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import sys, torch
+            __name__ = sys.argv[1]
+            torch.distributed.init_process_group("hccl")
+            part, whole = (torch.ones(size, device="hpu") for size in (2**22, 2**25))
+            for _ in range(8):
+                torch.distributed.all_gather_into_tensor(whole, part)
+                torch.distributed.reduce_scatter_tensor(part, whole)
+            """
+        )
+    )
+
+    def seconds(module):
+        result = dry_run(Request(str(script), [module], cards=8), output=subprocess.DEVNULL)
+        return result.time.phases["exchange"]
+
+    zero = seconds("deepspeed.runtime.zero.partition_parameters")
+    assert zero / seconds("train") == pytest.approx(FITTED.exchange["zero3"], rel=0.05)
+
+
+def test_compiled_update_of_sharded_weights_is_one_graph(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import torch
+            from torch import nn
+            from torch.distributed.fsdp import fully_shard
+            torch.distributed.init_process_group("hccl")
+            model = nn.Linear(1024, 1024, device="hpu")
+            fully_shard(model)
+            optimizer = torch.optim.AdamW(model.parameters())
+            update = torch.compile(optimizer.step, backend="hpu_backend")
+            for _ in range(4):
+                model(torch.ones(8, 1024, device="hpu")).sum().backward()
+                update()
+                optimizer.zero_grad()
+            """
+        )
+    )
+    result = dry_run(Request(str(script), cards=8), output=subprocess.DEVNULL)
+    # In eager mode, the update would be limited by launches.
+    assert result.time.phases["optimizer"] < FITTED.launch_seconds
 
 
 def test_page_lists_each_mode():
