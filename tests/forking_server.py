@@ -11,7 +11,18 @@ from pathlib import Path
 from forked_python import ForkedPython
 from jupyter_client.provisioning import local_provisioner
 
-number, *sys.argv = sys.argv[1:]
-local_provisioner.launch_kernel = ForkedPython(socket.socket(fileno=int(number))).kernel
+python = ForkedPython(socket.socket(fileno=int(sys.argv[1])))
+
+
+def launch(command, **options):
+    """Start a kernel, and write its process ID next to its connection file."""
+    fork = python.kernel(command, **options)
+    [file] = [part for part in command if part.endswith(".json")]
+    Path(file).with_suffix(".pid").write_text(str(fork.pid))
+    return fork
+
+
+local_provisioner.launch_kernel = launch
+sys.argv = sys.argv[2:]
 sys.path[0] = str(Path.cwd())
 runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

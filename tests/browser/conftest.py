@@ -36,7 +36,7 @@ QUIET_LAB = {
     },
     "@jupyterlab/docmanager-extension:plugin": {"autosave": False},
 }
-FORKING_SERVER = Path(__file__).with_name("forking_server.py")
+FORKING_SERVER = Path(__file__).parents[1] / "forking_server.py"
 START = 240  # seconds that the start of a server may take on a busy machine
 NOTIFYING = {
     **QUIET_LAB,
