@@ -10,8 +10,8 @@
 #                KEEP=folder: keep the environments; QUICK=1: without the tables of operators)
 # make golden  update the expected reports in tests/golden
 # make wrong-arguments  call each of the vendor's operators COUNT times with invalid arguments
-# make compiled-operators  compare all of PyTorch's operators, compiled, with eager mode; also check
-#            the memory formats of other processors
+# make compiled-operators  compare all of PyTorch's operators and 100 random programs, compiled, with
+#            eager mode and the CPU; also check the memory formats of other processors
 # make collectives  compare COUNT random collectives of two and four cards with gloo, from seed FIRST
 # make races  run random programs with several threads, forks and interrupts
 # make dist  build the source archive and all wheels in build/dist (KEEP=folder: keep the
@@ -30,7 +30,7 @@
 # make dry-runs  compare the memory, graphs, graph breaks and host reads of about 40 programs, and of
 #            programs of published packages, with dry runs of them (KEEP as above)
 # make estimates  compare the estimated memory of all test models with the simulator's, in both modes
-# make examples  run all tests of the pytest plug-in and of docs/examples
+# make examples  run all tests of the pytest plug-in and of docs/examples, and the complete notebooks
 # make sanitize  run the tests of the device with sanitizers, and update docs/checks.md
 #
 # PYTHON selects the interpreter (3.10 to 3.13), and TORCH the installed torch, for example
@@ -180,7 +180,8 @@ wrong-arguments: engine
 
 compiled-operators: $(DEVELOPING) engine
 	OMP_NUM_THREADS=1 HPU_MAGIC_TEST_ALL_OPERATORS=1 $(BIN)/pytest $(SPREAD) \
-		tests/simulator/compile/test_compiled_operators.py
+		tests/simulator/compile/test_compiled_operators.py \
+		tests/simulator/device/test_random_programs.py
 	@for processor in "$(AVX2)" "$(SSE41)"; do \
 		env OMP_NUM_THREADS=1 $$processor $(BIN)/pytest $(SPREAD) $(PROCESSORS) \
 			-k "$(FEW_OPERATORS)" || exit 1; \
@@ -227,7 +228,7 @@ examples: $(DEVELOPING) engine
 	@sh tools/system_packages.sh node
 	hub=$$($(BIN)/python tools/environments.py jupyterhub $(if $(KEEP),--keep $(KEEP))) && \
 		OMP_NUM_THREADS=1 HPU_MAGIC_TEST_ALL_EXAMPLES=1 HPU_MAGIC_TEST_JUPYTERHUB=$$hub \
-			$(BIN)/pytest $(SPREAD) tests/testing tests/examples
+			$(BIN)/pytest $(SPREAD) tests/testing tests/examples tests/notebooks
 
 collectives: COUNT = 2000
 collectives: $(DEVELOPING) engine

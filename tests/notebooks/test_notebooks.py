@@ -3,14 +3,16 @@
 import importlib.util
 import re
 import sys
-from contextlib import nullcontext
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import nbformat
 import pytest
+import torch
 import vllm_program
-from executed_notebook import NOTEBOOKS, execute, source
+from executed_notebook import COMPLETE, NOTEBOOKS, execute, source
+
+from hpu_magic.parallel.output import named
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 import requirements
@@ -31,11 +33,13 @@ FIXTURES = {
     "serve": "serving",
 }
 
+LAYERS = 32 if COMPLETE else 6  # of the language model in before_the_card
 
-def notebook(name, *modules, forked=False):
+
+def notebook(name, *modules, **shorter):
     """Return a fixture that executes a notebook if the modules are installed.
 
-    With `forked`, its kernel is a fork of a process that has imported torch.
+    Its kernel is a fork of a process that has imported torch.
     """
 
     @pytest.fixture(scope="module")
@@ -43,23 +47,42 @@ def notebook(name, *modules, forked=False):
         for module in modules:
             if importlib.util.find_spec(module) is None:
                 pytest.skip(f"{module} is not installed")
-        with forked_kernels() if forked else nullcontext():
-            return execute(name, tmp_path_factory.mktemp(name))
+        with forked_kernels():
+            return execute(name, tmp_path_factory.mktemp(name), shorter)
 
     return executed
 
 
-loop = notebook("plain_loop", forked=True)
+loop = notebook("plain_loop")
 modes = notebook("execution_modes")
-graphs = notebook("hpu_graphs", forked=True)
-precision = notebook("mixed_precision", forked=True)
-fp8 = notebook("fp8", "neural_compressor", forked=True)
-porting = notebook("porting_from_cuda", forked=True)
+graphs = notebook("hpu_graphs")
+precision = notebook("mixed_precision")
+fp8 = notebook("fp8", "neural_compressor")
+porting = notebook("porting_from_cuda")
 features = notebook("lightning_features")
-cards = notebook("multi_card")
-tuning = notebook("fine_tune", "transformers", "peft")
+CARDS = 4 if COMPLETE else 2
+cards = notebook(
+    "multi_card",
+    **{
+        "--cards 4": f"--cards {CARDS}",
+        "range(4)": f"range({CARDS})",
+        "rank == 2": f"rank == {CARDS - 2 or 1}",
+        "devices=4": f"devices={CARDS}",
+        "(4,)": f"({CARDS},)",
+    },
+)
+tuning = notebook(
+    "fine_tune",
+    "transformers",
+    "peft",
+    **{"arguments(8, 3e-3)": "arguments(4, 3e-3)", "arguments(6, 1e-2)": "arguments(3, 1e-2)"},
+)
 generating = notebook("generate", "transformers")
-before = notebook("before_the_card", "transformers")
+before = notebook(
+    "before_the_card",
+    "transformers",
+    **{"LlamaConfig()": f"LlamaConfig(num_hidden_layers={LAYERS})"},
+)
 dry = notebook("dry_run")
 
 
@@ -369,39 +392,43 @@ def test_lightning_features_match_their_texts(features):
 
 
 def test_collectives_return_the_described_tensors(cards):
-    ranks = "\n".join(f"rank {rank}\n  {rank} of 4, card {rank}" for rank in range(4))
-    assert cards.text("ranks") == f"Starting 4 workers, one per card.\n\n{ranks}"
+    ranks = "\n".join(f"rank {rank}\n  {rank} of {CARDS}, card {rank}" for rank in range(CARDS))
+    assert cards.text("ranks") == f"Starting {CARDS} workers, one per card.\n\n{ranks}"
+    summed = torch.full((3,), sum(range(1, CARDS + 1)), dtype=torch.float32)
+    gathered = torch.arange(CARDS) * 10.0
     # On a slow machine, the table of ranks follows.
-    assert cards.text("collectives").partition("\n4 ranks\n")[0] == (
-        "ranks 0 to 3\n  tensor([10., 10., 10.], device='hpu:0')\n"
-        "  tensor([ 0., 10., 20., 30.], device='hpu:0')"
+    assert cards.text("collectives").partition(f"\n{CARDS} ranks\n")[0] == (
+        f"{named(range(CARDS))}\n  {str(summed)[:-1]}, device='hpu:0')\n"
+        f"  {str(gathered)[:-1]}, device='hpu:0')"
     )
-    assert "Rank 2 is the slowest" in cards.text("ddp")
-    assert cards.text("held") == "['25%', '25%', '25%', '25%']"
+    assert f"Rank {CARDS - 2 or 1} is the slowest" in cards.text("ddp")
+    assert cards.text("held") == str([f"{1 / CARDS:.0%}"] * CARDS)
 
 
 def test_four_cards_train_equal_weights(cards):
     steps, same, right = cards.text("back").splitlines()
-    assert steps == "steps of each rank: [120, 120, 120, 120]"
+    assert steps == f"steps of each rank: {[8 * 1500 // 25 // CARDS] * CARDS}"
     assert same == "same weights: True"
     assert int(re.findall(r"\d+", right)[0]) >= 80
 
 
 def test_other_ranks_work_after_a_failed_rank(cards):
-    assert (
-        "Rank 1 raised ValueError: no pictures for rank 1. Ranks 0, 2 and 3 were interrupted."
-        in (cards.text("error"))
-    )
-    assert cards.text("after") == "ranks 0 to 3\n  4.0"
-    assert cards.text("show").count("idle") == 4
-    assert cards.text("stop").startswith("Stopped 4 workers.")
+    others = "Ranks 0, 2 and 3 were" if COMPLETE else "Rank 0 was"
+    error = f"Rank 1 raised ValueError: no pictures for rank 1. {others} interrupted."
+    assert error in cards.text("error")
+    assert cards.text("after") == f"{named(range(CARDS))}\n  {CARDS:.1f}"
+    assert cards.text("show").count("idle") == CARDS
+    assert cards.text("stop").startswith(f"Stopped {CARDS} workers.")
 
 
 def test_adapters_learn_a_new_task_and_keep_the_model(tuning):
     upright, strange = map(int, re.findall(r"(\d+)%", tuning.text("turned")))
     learnt, kept = map(int, re.findall(r"(\d+)%", tuning.text("keep")))
-    assert strange < 30 < 60 < learnt
-    assert upright == kept > 75
+    if COMPLETE:
+        assert strange < 30 < 60 < learnt
+        assert upright > 75
+    assert strange < learnt
+    assert strange < upright == kept
     adapters, model = map(int, re.findall(r"(\d+) KiB", tuning.text("keep")))
     assert adapters * 10 < model
     assert "Fit finished on HPU 0" in tuning.text("tune")
@@ -424,13 +451,16 @@ def test_generation_with_graphs_has_equal_text_and_buckets_avoid_compilation(gen
     assert "the same texts: True" in generating.text("any")
 
 
+WEIGHTS = 2 * 32_000 * 4096 + LAYERS * (4 * 4096**2 + 3 * 4096 * 11_008)  # without the norms
+
+
 def test_estimates_compare_choices(before):
-    assert "6.74 billion parameters\n" in before.text("model")
+    assert f"{WEIGHTS / 1e9:.2f} billion parameters\n" in before.text("model")
     full = before.text("full")
     assert full.startswith(
         "Estimate: training step of LlamaForCausalLM on gaudi2 (lazy mode, bf16, "
     )
-    assert re.search(r"^ +weights +12\.6 GiB$", full, re.MULTILINE)
+    assert re.search(rf"^ +weights +{WEIGHTS / 2**29:.3g} GiB$", full, re.MULTILINE)
     table = {
         name: (float(memory), int(tokens.replace(",", "")), fits)
         for name, memory, tokens, fits in re.findall(
@@ -452,7 +482,8 @@ def test_estimates_compare_choices(before):
 
 
 def test_adapters_and_sharding_reduce_the_memory_per_card(before):
-    assert before.text("lora").startswith("4.2 million of the parameters are trained\n")
+    adapters = LAYERS * 2 * 2 * 8 * 4096 / 1e6
+    assert before.text("lora").startswith(f"{adapters:.1f} million of the parameters are trained\n")
     memory = dict(re.findall(r"^(\S+) +([\d.]+) / 94.6 GiB", before.text("cards"), re.MULTILINE))
     assert list(memory) == ["ddp", "zero3", "tp=8"]
     assert float(memory["zero3"]) < float(memory["ddp"])
@@ -473,7 +504,7 @@ def test_batched_generation_has_a_higher_rate(before):
     rates = re.findall(r"([\d,]+) tokens/s, ([\d.]+) GiB", before.text("text"))
     (single, memory), (batched, more) = [(int(a.replace(",", "")), float(b)) for a, b in rates]
     assert batched > 10 * single
-    assert more > memory > 12.5
+    assert more > memory > WEIGHTS / 2**29 - 0.05
 
 
 def test_served_model_answers_until_it_is_stopped(serving):

@@ -7,16 +7,24 @@ from typing import Any
 
 import pytest
 import torch
-from executed_notebook import execute, source
+from executed_notebook import COMPLETE, execute, source
 from PIL import Image
 
 # Two fits and two workers on a busy machine.
 pytestmark = pytest.mark.timeout(600)
 
 
+SHORTER = {
+    "documents(1000, 320": "documents(1000, 80",
+    "max_epochs=8": "max_epochs=4",
+    "scores[column, row] > 0.3": "scores[column, row] > 0",
+}
+
+
 @pytest.fixture(scope="module")
-def detection(tmp_path_factory):
-    return execute("object_detection", tmp_path_factory.mktemp("detection"))
+def detection(tmp_path_factory, forked_kernels):
+    with forked_kernels():
+        return execute("object_detection", tmp_path_factory.mktemp("detection"), SHORTER)
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +69,11 @@ def test_padded_boxes_need_one_graph(detection):
 
 def test_detector_finds_signatures(detection):
     mean, loose = map(float, re.findall(r"\d\.\d+", detection.text("score"))[::2])
-    assert loose > 0.85
-    assert 0.35 < mean < loose
+    if COMPLETE:
+        assert loose > 0.85
+        assert mean > 0.35
+    assert mean > 0
+    assert mean < loose
 
 
 def test_found_boxes_are_drawn(detection):
@@ -79,10 +90,11 @@ def test_found_boxes_are_drawn(detection):
 
 def test_two_cards_have_equal_precision(detection):
     [steps] = {int(each) for each in re.findall(r"(\d+) +[\d.]+ steps/s", detection.text("cards"))}
-    assert steps == 3 * 320 // 8
+    assert steps == 3 * (320 if COMPLETE else 80) // 8
     first, second = re.findall(r"\d\.\d{3}", detection.text("cards-score"))
     assert first == second
-    assert float(first) > 0.6
+    if COMPLETE:
+        assert float(first) > 0.6
 
 
 def overlap(one, other):

@@ -16,14 +16,14 @@ NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "quickstart.ipynb"
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory):
+def ran(tmp_path_factory, forked_kernels):
     """The printed lines of `make demo`, and the executed notebook."""
     folder = tmp_path_factory.mktemp("quickstart")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(demo, "ROOT", folder)
         patch.setattr(demo, "EXECUTED", folder / "build" / "quickstart.ipynb")
         printed = io.StringIO()
-        with contextlib.redirect_stdout(printed):
+        with forked_kernels(), contextlib.redirect_stdout(printed):
             assert demo.main() == 0
         [written] = demo.EXECUTED.parent.iterdir()  # the notebook writes no other files
         return printed.getvalue().splitlines(), nbformat.read(written, as_version=4)

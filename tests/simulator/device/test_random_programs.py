@@ -1,10 +1,17 @@
-"""Test a sample of the random programs, also compiled; ``make fuzz`` runs more."""
+"""Test a sample of the random programs, also compiled.
+
+``make fuzz`` runs more programs, and ``make compiled-operators`` compiles more.
+"""
+
+import os
 
 import pytest
 import random_programs
 import torch
 from habana_frameworks.torch.utils.internal import is_lazy
 from program_steps import COMPILABLE
+
+COMPILED = 100 if "HPU_MAGIC_TEST_ALL_OPERATORS" in os.environ else 15
 
 
 @pytest.mark.parametrize("first", range(0, 80, 20))
@@ -17,8 +24,8 @@ def test_random_programs_give_the_values_of_the_cpu(first):
 @pytest.mark.filterwarnings("ignore")
 def test_compiled_programs_give_the_values_of_the_cpu():
     torch._dynamo.utils.counters.clear()
-    for seed in range(15):
+    for seed in range(COMPILED):
         torch._dynamo.reset()
         with random_programs.all_bits():
             random_programs.run_compiled(random_programs.make(seed, COMPILABLE))
-    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 15
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > COMPILED
