@@ -227,7 +227,8 @@ class StepTime:
                 rows += [("", figures.rate(self.tokens_per_second, "tokens", self.band))]
             ranks = f" on each of {data.ranks} ranks" if data.ranks > 1 else ""
             unit = "run" if self.whole_run else "step"
-            rows += [("samples", f"{data.samples:g} per {unit}{ranks}, from {data.source}")]
+            count = f"{data.samples:,.1f}".removesuffix(".0")
+            rows += [("samples", f"{count} per {unit}{ranks}, from {data.source}")]
         return rows
 
     def _loading(self) -> list[Row]:

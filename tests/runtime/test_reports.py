@@ -87,3 +87,15 @@ def test_html_escapes_names_of_the_user():
     assert "a &amp; b" in html
     assert "<careful>" not in html
     assert "Warning: <careful>" in repr(Named())
+
+
+def test_long_label_does_not_move_the_values_of_other_rows():
+    class Layers(Report):
+        def title(self):
+            return "layers"
+
+        def rows(self):
+            return [("layer", "1 ms"), ("x" * 100, "2 ms"), ("norm of", "3 ms")]
+
+    lines = str(Layers()).splitlines()
+    assert lines == ["layers", "  layer    1 ms", f"  {'x' * 100}  2 ms", "  norm of  3 ms"]

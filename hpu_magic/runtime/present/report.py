@@ -14,6 +14,8 @@ Row = tuple[str, str]
 LINES = "\n\t"
 """The control characters that are kept in reports."""
 
+_WIDEST = 48  # characters of a label that moves the values of the other rows
+
 CELL = "text-align:left;vertical-align:top;padding:1px 12px 1px 0"
 HEAD = f"{CELL};font-weight:normal;opacity:.75"
 
@@ -87,7 +89,8 @@ class Report:
     def text_body(self) -> list[str]:
         """Return the lines between the headline and the notes."""
         rows = list(self.rows())
-        width = max((len(label) for label, _ in rows), default=0)
+        lengths = (len(label) for label, _ in rows)
+        width = max((each for each in lengths if each <= _WIDEST), default=0)
         return [f"  {label:<{width}}  {value}".rstrip() for label, value in rows]
 
     def html_body(self) -> str:
