@@ -89,7 +89,7 @@ ENVIRONMENTS = (
     Environment("jupyterhub", ("jupyterhub",), own_releases=False),
     # Libraries that find torchvision would import it in most of the project's tests.
     Environment("torchvision", ("torchvision",), own_releases=False),
-    Environment("ray", ("pandas", "pyarrow", "ray", "tensorboardX"), own_releases=False),
+    Environment("ray", ("pyarrow", "ray", "tensorboardX"), own_releases=False),
     Environment("trl", ("datasets", "trl"), own_releases=False),
     Environment(
         "programs",
