@@ -47,7 +47,8 @@ import torch._functorch.aot_autograd, torch._inductor.decomposition
 import torch.fx.experimental.optimization
 
 # Slow imports of Lightning and transformers that depend neither on the environment nor on torch
-for name in ("scipy.stats", "scipy.signal", "PIL.Image", "regex", "jinja2", "yaml"):
+slow = "scipy.stats", "scipy.signal", "PIL.Image", "regex", "jinja2", "yaml", *sys.argv[2:]
+for name in slow:
     with contextlib.suppress(ImportError):
         importlib.import_module(name)
 
@@ -194,8 +195,11 @@ class Fork:
 class ForkedPython:
     """Runs each script in a fork."""
 
-    def __init__(self, requests: socket.socket | None = None) -> None:
-        """Start the process that forks, or use the process of another instance."""
+    def __init__(self, *imported: str, requests: socket.socket | None = None) -> None:
+        """Start the process that forks, or use the process of another instance.
+
+        Forks have imported the modules `imported`.
+        """
         self._process: subprocess.Popen[bytes] | None = None
         if requests is not None:
             self.requests = requests
@@ -204,7 +208,7 @@ class ForkedPython:
         with theirs:
             number = theirs.fileno()
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _LOOP, str(number)],
+                [sys.executable, "-c", _LOOP, str(number), *imported],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[number],
             )

@@ -11,7 +11,7 @@ from pathlib import Path
 from forked_python import ForkedPython
 from jupyter_client.provisioning import local_provisioner
 
-python = ForkedPython(socket.socket(fileno=int(sys.argv[1])))
+python = ForkedPython(requests=socket.socket(fileno=int(sys.argv[1])))
 
 
 def launch(command, **options):

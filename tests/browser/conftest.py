@@ -56,16 +56,22 @@ class Lab:
     folder: Path
     command: list[str]
     environment: dict[str, str]
-    python: Any = None  # the `ForkedPython` whose forks are the kernels
-    process: subprocess.Popen[bytes] | None = None
+    python: Any = None  # the `ForkedPython` whose forks are the server and its kernels
+    process: Any = None
 
     def start(self):
         """Start the server; the address is the same after `stop` or `kill`."""
-        inherited = () if self.python is None else (self.python.requests.fileno(),)
         with (self.folder / "jupyterlab.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                self.command, env=self.environment, stdout=log, stderr=log, pass_fds=inherited
-            )
+            options = {"env": self.environment, "stdout": log, "stderr": log}
+            if self.python is None:
+                self.process = subprocess.Popen(self.command, **options)
+            else:
+                self.process = self.python.popen(
+                    self.command,
+                    **options,
+                    pass_fds=[self.python.requests.fileno()],
+                    hides_torch=True,
+                )
         wait_until_served(self.url, self.token, self.process)
 
     def stop(self):
@@ -126,7 +132,7 @@ def wait_until_served(url, token, process):
     deadline = time.monotonic() + START
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            raise RuntimeError(f"JupyterLab ended with code {process.returncode}")
+            raise RuntimeError(f"JupyterLab ended with code {process.wait()}")
         with contextlib.suppress(OSError):
             urllib.request.urlopen(f"{url}/api/status?token={token}", timeout=2).close()
             return
@@ -148,8 +154,8 @@ def write_settings(folder, settings):
 def run_lab(folder, settings=QUIET_LAB, application="jupyterlab", python=None, **environment):
     """Run JupyterLab or Notebook 7 in ``folder`` with private settings, data and cards.
 
-    Its kernels are forks of the `ForkedPython` ``python`` if it is set. PYTHONPATH has no effect on
-    forks.
+    The server and its kernels are forks of the `ForkedPython` ``python`` if it is set. PYTHONPATH
+    has no effect on forks.
     """
     overrides = write_settings(folder / ".settings", settings)
     port, token = free_port(), secrets.token_hex(16)
@@ -203,9 +209,14 @@ def browser(chromium):
 
 
 @pytest.fixture(scope="session")
-def forking_lab(forked_python):
-    """`run_lab` with kernels that are forks, because the import of torch takes seconds."""
-    return functools.partial(run_lab, python=forked_python)
+def forking_lab():
+    """`run_lab` with forks, because imports of servers and kernels take seconds."""
+    from forked_python import ForkedPython  # benchmarks cannot import this module
+
+    # Not JupyterLab, which reads environment variables when it is imported
+    python = ForkedPython("ipykernel.ipkernel", "jupyter_server.serverapp")
+    yield functools.partial(run_lab, python=python)
+    python.close()
 
 
 @pytest.fixture(scope="session")

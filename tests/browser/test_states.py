@@ -109,3 +109,5 @@ def test_settings_take_effect_immediately(page, start_lab):
     page.locator("[id='jp-SettingsEditor-hpu_magic:plugin_interval']").fill("3")
     page.wait_for_timeout(2_000)
     assert [json.loads(message) for message in sent] == [{"type": "interval", "seconds": 3}]
+    stored = lab.folder / ".settings" / "hpu_magic" / "plugin.jupyterlab-settings"
+    assert '"interval": 3' in stored.read_text()  # servers of tests do not share settings
