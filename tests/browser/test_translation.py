@@ -28,9 +28,11 @@ sessions.PublishedFit(lambda: None).update(
     )
 )
 """
-# Names, numbers and units are the same in every language.
+# Names, numbers and units are the same in every language. The browser translates the day at which a
+# chart shows midnight.
 SAME = re.compile(
     r"HPU( \d+)?|Gaudi2|fit\.ipynb|words\.ipynb|DigitReader|loss|eager|lazy|root|[AP]M"
+    r"|\d+ (Sun|Mon|Tue|Wed|Thu|Fri|Sat)"
     r"|\b([KMGT]i)?B\b"
 )
 # Texts that JupyterLab adds to each tab.
