@@ -47,7 +47,6 @@ class Stock:
     registry: Any  # maps names to Lightning's strategies
     counterparts: dict[type, type[Any]]  # maps Lightning's strategies that work on cards to ours
     environment: type[Any]  # reads the rank from environment variables
-    sync_batchnorm: type[Any] | None  # the class that implements ``sync_batchnorm=True``
     info: Callable[[str], None]  # logs a message in the process with rank 0
 
 
@@ -196,13 +195,7 @@ class Choices:
             )
 
     def _require_processes(self, connector: Any, flag: Any) -> None:
-        """Reject unsupported options, and several processes in an interactive session."""
-        sync_batchnorm = self._stock.sync_batchnorm
-        if sync_batchnorm is not None and isinstance(connector._layer_sync, sync_batchnorm):
-            raise self._refused(
-                "sync_batchnorm=True is not supported on hpu, which lacks the operators of "
-                "torch.nn.SyncBatchNorm: remove it."
-            )
+        """Reject several processes in an interactive session."""
         cards = getattr(flag, "parallel_devices", None) or connector._parallel_devices
         processes = len(cards) * connector._num_nodes_flag
         started = connector.cluster_environment.creates_processes_externally

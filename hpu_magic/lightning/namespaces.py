@@ -94,6 +94,5 @@ def _stock(lightning: ModuleType, fabric: str, registry: Any, classes: Plugins) 
             strategies.DeepSpeedStrategy: classes.HPUDeepSpeedStrategy,
         },
         environment=environments.TorchElasticEnvironment,
-        sync_batchnorm=getattr(lightning.plugins, "TorchSyncBatchNorm", None),
         info=importlib.import_module(f"{fabric}.utilities.rank_zero").rank_zero_info,
     )

@@ -170,6 +170,15 @@ def ddp_options():
         fitted(Half if name == "unused" else Net, strategy=kind(**options))
 
 
+def sync_batchnorm():
+    class Normalized(Net):
+        def __init__(self):
+            super().__init__()
+            self.body.append(nn.BatchNorm1d(self.head.in_features))
+
+    fitted(Normalized, strategy="hpu_ddp", sync_batchnorm=True)
+
+
 def unused_parameters() -> str:
     class Headless(Net):
         def forward(self, inputs):
@@ -360,7 +369,6 @@ def unsuitable_combinations() -> list[str]:
         {"strategy": "hpu_fsdp", "plugins": [plugins.HPUPrecisionPlugin("bf16-mixed")]},
         {"strategy": "hpu_model_parallel", "precision": "16-mixed"},
         {"strategy": plugins.HPUParallelStrategy(process_group_backend="gloo")},
-        {"strategy": "hpu_ddp", "sync_batchnorm": True},
     ):
         try:
             trainer("hpu", **options)

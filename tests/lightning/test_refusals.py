@@ -47,7 +47,6 @@ TO_WORKERS = "an interactive session is a single process: begin the cell with %%
         ({"strategy": "ddp_fork", "devices": 2}, "strategy='ddp_fork' is .*='hpu_parallel'"),
         ({"strategy": "single_device"}, "strategy='single_device' .* strategy='hpu_single'"),
         ({"strategy": "hpu_deepspeed", "devices": 2}, f"devices=2 .* {TO_WORKERS} 2"),
-        ({"strategy": "hpu_ddp", "sync_batchnorm": True}, "sync_batchnorm=True is not supported"),
         ({"precision": "64-true"}, "precision='64-true' is not supported on hpu: write"),
         ({"precision": "fp8"}, r"write plugins=\[HPUPrecisionPlugin\(precision='fp8', replace_l"),
         ({"precision": "bf17"}, "Precision 'bf17' is invalid"),

@@ -59,6 +59,10 @@ def test_ddp_options_and_hooks_are_passed_on(pair):
     pair(fit("ddp_hooks"))
 
 
+def test_sync_batchnorm_equals_the_whole_batch(pair):
+    pair(fit("sync_batchnorm"))
+
+
 def test_unused_parameters_are_reported_with_a_fix(pair):
     for error in pair(fit("unused_parameters")):
         assert "use strategy=HPUParallelStrategy(find_unused_parameters=True)" in error
@@ -131,8 +135,6 @@ def test_unsuitable_combinations_are_refused(pair):
             "HPUModelParallelStrategy does not support: write precision='bf16-mixed'.",
             "HPUError: process_group_backend='gloo' does not support tensors on a card: remove "
             "it, or write 'hccl', or 'cpu:gloo,hpu:hccl' to exchange CPU tensors as well.",
-            "MisconfigurationException: sync_batchnorm=True is not supported on hpu, which lacks "
-            "the operators of torch.nn.SyncBatchNorm: remove it.",
         ]
 
 

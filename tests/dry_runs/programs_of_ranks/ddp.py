@@ -1,4 +1,4 @@
-"""Data-parallel training with DistributedDataParallel."""
+"""Data-parallel training with DistributedDataParallel and SyncBatchNorm."""
 
 import os
 
@@ -9,7 +9,8 @@ from torch import nn
 torch.manual_seed(0)
 dist.init_process_group("hccl")
 rank, size = dist.get_rank(), dist.get_world_size()
-model = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 10)).to("hpu")
+model = nn.Sequential(nn.Linear(256, 512), nn.BatchNorm1d(512), nn.ReLU(), nn.Linear(512, 10))
+model = nn.SyncBatchNorm.convert_sync_batchnorm(model).to("hpu")
 model = nn.parallel.DistributedDataParallel(model)
 optimizer = torch.optim.AdamW(model.parameters())
 for _ in range(4):
