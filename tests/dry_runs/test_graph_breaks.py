@@ -1,5 +1,43 @@
 """Test graph breaks of compiled code in dry runs."""
 
+from tools.dry_runs import Program, compared
+
+NESTED = """
+import torch
+from torch import nn
+
+class Inner(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x, scale):
+        x = self.layer(x)
+        print("a graph break")
+        return x * scale
+
+class Outer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = Inner()
+
+    def forward(self, x):
+        return self.inner(x, scale=2) + 1
+
+model = nn.Sequential(Outer(), nn.ReLU(), Outer()).to("hpu")
+model.compile(backend="hpu_backend")
+for _ in range(3):
+    model(torch.ones(4, 8, device="hpu")).sum().backward()
+"""
+
+
+def test_modules_that_break_graphs_are_compiled_as_in_a_real_run(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(NESTED)
+    comparison = compared(Program("train", str(script)))
+    assert comparison.dry == comparison.real
+    assert comparison.real[0].graph_breaks > 2
+
 
 def test_graph_breaks_of_compiled_code_are_counted(dry):
     result, _ = dry("""

@@ -6,6 +6,7 @@ import functools
 import threading
 import weakref
 from collections.abc import Callable
+from types import CodeType
 from typing import Any
 
 import torch
@@ -14,7 +15,18 @@ from torch import nn
 from hpu_magic.simulator.dry_run.labels import Labels
 from hpu_magic.simulator.dry_run.nests import tensors
 
+_eval_frame: Any = torch._C._dynamo.eval_frame
 _Root = Callable[[nn.Module, Any, Any], None]
+
+
+def _skip(code: CodeType) -> None:
+    """Make `torch.compile` ignore a function, but not the functions that it calls."""
+    if hasattr(_eval_frame, "set_code_exec_strategy"):
+        action = _eval_frame._FrameAction
+        strategy = _eval_frame._FrameExecStrategy(action.SKIP, action.DEFAULT)
+        _eval_frame.set_code_exec_strategy(code, strategy)
+    else:  # older releases of PyTorch
+        _eval_frame.skip_code(code)
 
 
 class Modules:
@@ -44,7 +56,8 @@ class Modules:
     def install(self) -> None:
         """Observe all calls of modules.
 
-        Hooks would change what ``torch.compile`` traces, but wrapping the call does not.
+        Hooks would change what ``torch.compile`` traces, but wrapping the call does not. After a
+        graph break, compiled code calls modules. It must not compile the functions of this class.
         """
         kind: Any = nn.Module
         original = kind.__call__
@@ -53,14 +66,22 @@ class Modules:
         def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
             if torch.compiler.is_compiling():
                 return original(module, *args, **kwargs)
-            number = self._enter(module, args, kwargs)
+            compiler = _eval_frame.set_eval_frame(None)
+            try:
+                number = self._enter(module, args, kwargs)
+            finally:
+                _eval_frame.set_eval_frame(compiler)
             try:
                 output = original(module, *args, **kwargs)
+                compiler = _eval_frame.set_eval_frame(None)
                 self._labels.creates(number, tensors(output))
                 return output
             finally:
+                _eval_frame.set_eval_frame(None)
                 self._leave()
+                _eval_frame.set_eval_frame(compiler)
 
+        _skip(call.__code__)
         kind.__call__ = call
 
     def _enter(self, module: nn.Module, args: Any, kwargs: Any) -> int:
