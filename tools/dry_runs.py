@@ -64,7 +64,7 @@ FOUR_CARDS = {"hybrid_sharding", "pipeline", "deepspeed_pipeline"}
 """Programs of ranks that need four cards; the others use two."""
 DIFFERENT = {
     "pipeline": "send: real messages use memory until they have been received",
-    "experts": "nonzero: which tokens an expert gets depends on the weights",
+    "experts": "topk: how many tokens an expert gets depends on the weights",
     "vit_pytorch/na_vit_nested_tensor.py": "topk: the number of tokens is computed in float32",
 }
 """Programs whose figures differ, and the operator that causes it."""

@@ -81,7 +81,8 @@ class Modules:
                 self._leave()
                 _eval_frame.set_eval_frame(compiler)
 
-        _skip(call.__code__)
+        observed: Any = call
+        _skip(observed.__code__)
         kind.__call__ = call
 
     def _enter(self, module: nn.Module, args: Any, kwargs: Any) -> int:
