@@ -33,7 +33,8 @@ def routes(router: RuleRouter) -> Iterator[tuple[str, list[str]]]:
 def main() -> None:
     number, *arguments = sys.argv[1:]
     paths.ENV_CONFIG_PATH.clear()  # enables other extensions, whose imports take time
-    local_provisioner.launch_kernel = ForkedPython(socket.socket(fileno=int(number))).kernel
+    python = ForkedPython(requests=socket.socket(fileno=int(number)))
+    local_provisioner.launch_kernel = python.kernel
     app = ServerApp.instance()
     app.initialize(arguments)
     print(json.dumps(list(routes(app.web_app.default_router))), flush=True)
