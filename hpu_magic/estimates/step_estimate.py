@@ -136,6 +136,7 @@ class StepEstimator:
             layout=layout,
             accumulate=options.accumulate,
             fused_attention=options.attention == "fused",
+            deepspeed=self._deepspeed,
         )
         if not prices.seconds:
             raise EstimateError(

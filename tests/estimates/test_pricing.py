@@ -6,8 +6,10 @@ from priced_programs import PEAK, costs_of, nn, traced, trained
 
 from hpu_magic.estimates.cost.constants import FITTED
 from hpu_magic.estimates.cost.hardware import GENERATIONS, LINK_EFFICIENCY, generation_named
+from hpu_magic.estimates.cost.links import scatter
 from hpu_magic.estimates.cost.pricing import SECONDS_PER_OPERATOR, compile_seconds, price
 from hpu_magic.estimates.cost.work import work_of
+from hpu_magic.estimates.deepspeed.configuration import Configuration
 from hpu_magic.estimates.errors import EstimateError
 from hpu_magic.estimates.layout import parse
 from hpu_magic.estimates.tracing.optimizers import maker
@@ -175,6 +177,27 @@ def test_gradients_are_exchanged_over_the_links():
         wire = 2 * 4096 * 4096 * (cards - 1) / cards / rate
         expected = 2 * (wire + FITTED.link_latency) * FITTED.exchange["ddp"]
         assert several.seconds - one.seconds == pytest.approx(expected)
+
+
+def test_deepspeed_does_not_gather_weights_again_that_are_used_soon():
+    layers = [nn.Linear(4096, 4096, bias=False) for _ in range(4)]
+    program = trained(nn.Sequential(*layers), 1, 4096)
+
+    def gathered(layout, distance=10**9):
+        prices = price(
+            program,
+            "gaudi2",
+            layout=parse(8, layout),
+            deepspeed=Configuration(prefetch_bucket_size=0, max_reuse_distance=distance),
+        )
+        size = 2 * 4 * 4096 * 4096
+        one = scatter(size, 8, generation_named("gaudi2"), FITTED)
+        return prices.exchange / FITTED.exchange["zero3"] / one - 1
+
+    assert gathered("fsdp") == pytest.approx(2)
+    assert gathered("zero3") == pytest.approx(1)
+    # The backward pass begins with the last layer.
+    assert gathered("zero3", distance=1) == pytest.approx(2 - 1 / 4)
 
 
 def test_tensor_parallel_layers_reduce_once_per_pass():
@@ -394,7 +417,7 @@ def test_zero_exchanges_gradients_and_gathers_weights():
     program = trained(nn.Linear(4096, 4096, bias=False), 1, 4096)
     part = 2 * 4096 * 4096 * 7 / 8 / (37.5e9 * 7 * LINK_EFFICIENCY) + FITTED.link_latency
     exchanged = {
-        how: price(program, "gaudi2", layout=parse(8, how)).exchange for how in ("zero2", "zero3")
+        how: price(program, "gaudi2", layout=parse(8, how)).exchange for how in ("zero2", "fsdp")
     }
     assert exchanged["zero2"] == pytest.approx(2 * part * FITTED.exchange["zero"])
-    assert exchanged["zero3"] == pytest.approx(3 * part * FITTED.exchange["zero3"])
+    assert exchanged["fsdp"] == pytest.approx(3 * part * FITTED.exchange["zero3"])

@@ -11,6 +11,8 @@ from hpu_magic.estimates.cost.constants import FITTED, Constants
 from hpu_magic.estimates.cost.hardware import Generation, generation_named
 from hpu_magic.estimates.cost.quantities import Column, Operations, Products, quantities
 from hpu_magic.estimates.cost.work import Kind, work_of
+from hpu_magic.estimates.deepspeed.configuration import Configuration
+from hpu_magic.estimates.deepspeed.gathering import gathers
 from hpu_magic.estimates.errors import EstimateError
 from hpu_magic.estimates.layout import Layout
 from hpu_magic.estimates.step_arguments import DTYPES, MODES
@@ -23,6 +25,7 @@ The log of a Gaudi2 server reports 28 s for 72 graphs of a model with 8 billion 
 of which runs 1,300 operators.
 """
 
+_GATHERS = 3  # stage of ZeRO
 _EXCHANGES = ("ddp", "zero", "zero", "zero3")
 """Names of the constants for ZeRO stages 0 to 3."""
 
@@ -85,6 +88,8 @@ class Workload:
     """Size in bytes of the weights that ZeRO stage 3 gathers, without those of experts."""
     gradients_of_experts: int = 0
     weights_of_experts: int = 0
+    gathers: float = 2.0
+    """How often ZeRO stage 3 gathers the weights for a forward and a backward pass."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +112,7 @@ def price(
     layout: Layout | None = None,
     accumulate: int = 1,
     fused_attention: bool = False,
+    deepspeed: Configuration | None = None,
     constants: Constants = FITTED,
 ) -> Prices:
     """Return the time of a step and of its operations.
@@ -115,7 +121,7 @@ def price(
     tensors are the dtypes of the computations, except that linear layers run in FP8 if
     ``dtype="fp8"`` is passed. ``accumulate`` is the number of forward and backward passes per
     optimizer step. If ``fused_attention`` is true, the vendor's operator replaces PyTorch's
-    attention.
+    attention. ``deepspeed`` is DeepSpeed's configuration, and None means its defaults.
 
     Raises `EstimateError` if the generation, mode or dtype is unknown, if they are incompatible
     with each other, or if the layout is not suitable for the model.
@@ -128,6 +134,7 @@ def price(
         layout=layout or Layout(),
         accumulate=accumulate,
         fused_attention=fused_attention,
+        deepspeed=deepspeed,
     )
     columns = seconds_of(workload, constants)
     prices = add_up(workload, columns, constants)
@@ -145,6 +152,7 @@ def workload_of(
     layout: Layout,
     accumulate: int = 1,
     fused_attention: bool = False,
+    deepspeed: Configuration | None = None,
 ) -> Workload:
     """Return the work of a step on a card; takes the same arguments as `price`."""
     card = generation_named(generation) if isinstance(generation, str) else generation
@@ -176,7 +184,18 @@ def workload_of(
         _bytes_of(program, layout, Role.WEIGHTS, of_experts=False),
         _bytes_of(program, layout, Role.GRADIENTS, of_experts=True),
         _bytes_of(program, layout, Role.WEIGHTS, of_experts=True),
+        gathers=_gathers(program, layout, deepspeed),
     )
+
+
+def _gathers(program: Program, layout: Layout, deepspeed: Configuration | None) -> float:
+    """Return how often the weights are gathered; DeepSpeed keeps weights that are used again soon.
+
+    FSDP gathers them for both passes.
+    """
+    if layout.zero < _GATHERS or not layout.in_float32:
+        return 2.0
+    return gathers(program, deepspeed or Configuration(), layout.data)
 
 
 def _bytes_of(program: Program, layout: Layout, role: Role, *, of_experts: bool) -> int:
@@ -298,11 +317,11 @@ def exchanged(workload: Workload, constants: Constants) -> float:
             continue
         stride = layout.tensor * layout.pipeline * (layout.data // cards)
         one_way = links.scatter(gradients, cards, workload.card, constants, stride)
-        if layout.zero < 3:
+        if layout.zero < _GATHERS:
             seconds += 2 * one_way
             continue
         gathered = links.scatter(weights, cards, workload.card, constants, stride)
-        seconds += one_way + 2 * gathered * workload.accumulate
+        seconds += one_way + workload.gathers * gathered * workload.accumulate
     seconds *= constants.exchange[_EXCHANGES[layout.zero]]
     if seconds and layout.zero == 0 and workload.eager:
         seconds += _copies(workload, constants)

@@ -6,9 +6,10 @@ from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from hpu_magic.estimates.deepspeed.step import Rank, padded
-from hpu_magic.estimates.deepspeed.timeline import START, after, before
-from hpu_magic.estimates.tracing.program import Operation, Phase, Role
+from hpu_magic.estimates.deepspeed.configuration import Configuration
+from hpu_magic.estimates.deepspeed.step import padded
+from hpu_magic.estimates.deepspeed.timeline import START, Timeline, after, before
+from hpu_magic.estimates.tracing.program import Operation, Phase, Program, Role
 
 
 @dataclass
@@ -65,28 +66,53 @@ def _path(module: str) -> Iterator[str]:
         yield ".".join(names[:count])
 
 
+def gathers(program: Program, configuration: Configuration, cards: int) -> float:
+    """Return the bytes that a step gathers, as a multiple of the size of the weights."""
+    coordinator = Coordinator(program, configuration, cards, Timeline())
+    coordinator.run()
+    storages = (program.storages[each] for each in coordinator.parameters)
+    return coordinator.gathered / max(sum(each.bytes for each in storages), 1)
+
+
 class Coordinator:
     """Gathers and releases weights in a step whose order of modules has been recorded."""
 
-    def __init__(self, rank: Rank) -> None:
-        self.rank, self.options, self.timeline = rank, rank.configuration, rank.timeline
-        self.parameters = {each.weight: each for each in rank.program.parameters}
+    def __init__(
+        self, program: Program, configuration: Configuration, cards: int, timeline: Timeline
+    ) -> None:
+        self.program, self.cards = program, cards
+        self.options, self.timeline = configuration, timeline
+        self.gathered = 0
+        """Size in bytes of all weights that were gathered."""
+        self.parameters = {each.weight: each for each in program.parameters}
         self.persistent = self._persistent()
         self.available = set(self.persistent)
         self.flying: dict[int, _Gathered] = {}
         self.sizes: dict[int, int] = {}
         self.live = 0
-        self.events = visits(rank.program.operations)
+        self.events = visits(program.operations)
         self.order = [visit for begins, visit in self.events if begins]
-        self.of_module = defaultdict[str, list[int]](list)
-        for each in rank.program.parameters:
-            self.of_module[each.name.rpartition(".")[0]].append(each.weight)
+        self.of_module = self._of_modules()
         self.queue = deque(
             (weight, step)
             for step, visit in enumerate(self.order)
             for weight in self.of_module[visit.module]
         )
         self.fetched_for = defaultdict[int, int](lambda: -1)
+
+    def _of_modules(self) -> defaultdict[str, list[int]]:
+        """Return the weights of each module, and the weights of other modules that it uses."""
+        found = defaultdict[str, list[int]](list)
+        for each in self.program.parameters:
+            found[each.name.rpartition(".")[0]].append(each.weight)
+        for operation in self.program.operations:
+            if operation.phase is Phase.OPTIMIZER:
+                break
+            for operand in operation.reads:
+                weights = found[operation.module]
+                if operand.storage in self.parameters and operand.storage not in weights:
+                    weights.append(operand.storage)
+        return found
 
     def _persistent(self) -> set[int]:
         """Return the small weights that each rank keeps between steps."""
@@ -101,17 +127,17 @@ class Coordinator:
 
     def item(self, weight: int) -> int:
         """Return the size in bytes of an element of a weight."""
-        return self.rank.program.storages[weight].bytes // max(self.parameters[weight].elements, 1)
+        return self.program.storages[weight].bytes // max(self.parameters[weight].elements, 1)
 
     def partition(self, weight: int) -> int:
         """Return the size in bytes of a rank's partition of a weight."""
-        elements = padded(self.parameters[weight].elements, self.rank.cards)
-        return elements // self.rank.cards * self.item(weight)
+        elements = padded(self.parameters[weight].elements, self.cards)
+        return elements // self.cards * self.item(weight)
 
     def run(self) -> None:
         """Record the weights during a step; the optimizer needs only the partitions."""
         for weight in self.persistent:
-            self.sizes[weight] = self.partition(weight) * self.rank.cards
+            self.sizes[weight] = self.partition(weight) * self.cards
             self.timeline.allocate(START, self.sizes[weight], Role.WEIGHTS)
         steps = 0
         for begins, visit in self.events:
@@ -120,10 +146,11 @@ class Coordinator:
                 steps += 1
             else:
                 self._release(visit, steps)
+        end = before(sum(each.phase is not Phase.OPTIMIZER for each in self.program.operations))
         for weight in sorted(self.available):
-            self.timeline.free(self.rank.end, self.sizes.pop(weight), Role.WEIGHTS)
+            self.timeline.free(end, self.sizes.pop(weight), Role.WEIGHTS)
         for gathered in {id(each): each for each in self.flying.values()}.values():
-            self.timeline.free(self.rank.end, gathered.flat, Role.WEIGHTS)
+            self.timeline.free(end, gathered.flat, Role.WEIGHTS)
 
     def _fetch(self, visit: Visit, step: int) -> None:
         time, needed = before(visit.begin), self.of_module[visit.module]
@@ -155,11 +182,12 @@ class Coordinator:
         if not weights:
             return
         self.live += sum(self.parameters[each].elements for each in weights)
-        flat = sum(self.partition(each) * self.rank.cards for each in weights)
+        flat = sum(self.partition(each) * self.cards for each in weights)
+        self.gathered += flat
         gathered = _Gathered(set(weights), flat)
         self.timeline.allocate(time, flat, Role.WEIGHTS)
         if self.options.offload_param:
-            self.timeline.borrow(time, flat // self.rank.cards, Role.WEIGHTS)
+            self.timeline.borrow(time, flat // self.cards, Role.WEIGHTS)
         for weight in weights:
             self.flying[weight] = gathered
             gathered.parts[weight] = self.parameters[weight].elements * self.item(weight)

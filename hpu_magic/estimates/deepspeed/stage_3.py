@@ -13,10 +13,14 @@ from hpu_magic.estimates.tracing.program import Parameter, Role
 def record(rank: Rank) -> None:
     """Record the memory that ZeRO stage 3 adds to a step."""
     _hold(rank)
-    Coordinator(rank).run()
+    _coordinator(rank).run()
     _reduce_gradients(rank)
     if not rank.configuration.offload_optimizer:
         _step(rank)
+
+
+def _coordinator(rank: Rank) -> Coordinator:
+    return Coordinator(rank.program, rank.configuration, rank.cards, rank.timeline)
 
 
 def _share(rank: Rank, parameter: Parameter) -> int:
@@ -26,7 +30,7 @@ def _share(rank: Rank, parameter: Parameter) -> int:
 
 def _hold(rank: Rank) -> None:
     options, item = rank.configuration, rank.itemsize
-    coordinator = Coordinator(rank)
+    coordinator = _coordinator(rank)
     if not options.offload_param:
         weights = sum(coordinator.partition(each.weight) for each in rank.program.parameters)
         rank.hold(weights, Role.WEIGHTS)
