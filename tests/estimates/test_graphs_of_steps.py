@@ -70,6 +70,91 @@ def test_module_with_a_recurrent_module_is_not_compiled(nested):
     assert len({graphs.whole[number] for number in graphs.eager}) == len(graphs.eager)
 
 
+class Net(nn.Module):
+    """A module with weights of 16 MiB and 32 MiB in bfloat16."""
+
+    def __init__(self, *, has_list=False):
+        super().__init__()
+        self.first = nn.Linear(2048, 4096)
+        layers = [Residual() for _ in range(2)]
+        self.layers = nn.ModuleList(layers) if has_list else nn.Sequential(*layers)
+        self.last = nn.Linear(4096, 1)
+
+    def forward(self, inputs):
+        x = self.first(inputs)
+        for layer in self.layers:
+            x = layer(x)
+        return self.last(x)
+
+
+class Residual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.before = nn.Linear(4096, 4096, bias=False)
+        self.after = nn.Linear(4096, 4096, bias=False)
+        self.inside = nn.ModuleList([nn.ReLU()])  # not a list of layers
+
+    def forward(self, x):
+        return x + self.after(self.inside[0](self.before(x)))
+
+
+def compiled(model):
+    with torch.device("meta"):
+        model, inputs = model.to("meta"), torch.ones(8, 2048)
+    options = StepOptions(dtype=torch.bfloat16, optimizer=maker("sgd"), compiled=True)
+    return trace_step(model, (inputs,), {}, options)
+
+
+def modules(program, graphs):
+    """Return the modules and the phase of each compiled graph, and the operators between them."""
+    found = {}
+    for number, graph in enumerate(graphs.whole):
+        operation = program.operations[number]
+        if operation.is_view or operation.phase is Phase.OPTIMIZER:
+            continue
+        if number in graphs.eager:
+            found[graph] = operation.operator
+        else:
+            found.setdefault(graph, {})[operation.module] = operation.phase
+    return [each if callable(each) else "|".join(each) for each in found.values()]
+
+
+FORWARD = "{0}.before|{0}.inside.0|{0}.after|{0}"
+BACKWARD = "{0}.after|{0}.inside.0|{0}.before"
+ONES = torch.ops.aten.ones_like.default
+
+
+def test_fsdp_compiles_each_layer():
+    program = compiled(Net())
+    assert modules(program, graphs_of(program, "compile", parse(8, "fsdp"))) == [
+        *("first", FORWARD.format("layers.0"), FORWARD.format("layers.1"), "last|"),
+        ONES,
+        *("|last", BACKWARD.format("layers.1"), BACKWARD.format("layers.0"), "first"),
+    ]
+
+
+def test_function_with_a_loop_over_layers_of_fsdp_is_not_compiled():
+    program = compiled(Net(has_list=True))
+    graphs = graphs_of(program, "compile", parse(8, "fsdp"))
+    # Modules that the function calls are compiled.
+    assert [each for each in modules(program, graphs) if isinstance(each, str)] == [
+        *("first", FORWARD.format("layers.0"), FORWARD.format("layers.1"), "last"),
+        *("last", BACKWARD.format("layers.1"), BACKWARD.format("layers.0"), "first"),
+    ]
+    eager = {program.operations[number].module for number in graphs.eager}
+    assert eager == {""}
+
+
+def test_sequential_with_layers_of_fsdp_is_not_compiled_inside_or_outside():
+    layers = [nn.Sequential(nn.Linear(2048, 2048, bias=False), nn.ReLU()) for _ in range(2)]
+    program = compiled(nn.Sequential(*layers))
+    graphs = graphs_of(program, "compile", parse(8, "fsdp"))
+    assert [each for each in modules(program, graphs) if isinstance(each, str)] == [
+        *("0.0", "0.1", "1.0", "1.1"),
+        *("1.1", "1.0", "0.1", "0.0"),
+    ]
+
+
 def test_buckets_of_gradients_end_lazy_graphs(program):
     graphs = graphs_of(program, "lazy", parse(8, "ddp"))
     # The first bucket holds 1 MiB, and the others 25 MiB: one, two and one layers.

@@ -186,7 +186,8 @@ def _training(each: Measurement) -> Job:
     samples = batch * layout.data * accumulate
     amount = samples * (int(row["tokens"]) if row["unit"] == "tokens/s" else 1)
     # Collectives divide graphs, but DDP's buckets do not align with layers.
-    divided = row["mode"] == "lazy" and layout.data > 1 and layout.zero in (0, 3)
+    stages = {"lazy": (0, 3), "compile": (3,)}.get(row["mode"], ())
+    divided = layout.data > 1 and layout.zero in stages
     workload = alike_added(step(None)) if divided else _of_all_layers(row["model"], step)
     return Job(each, ((workload, 1.0),), amount)
 

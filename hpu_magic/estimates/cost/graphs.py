@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
-from hpu_magic.estimates.cost.products import name_of
+from hpu_magic.estimates.cost.compiled import LAYER, compiled_graphs
 from hpu_magic.estimates.layout import Layout
 from hpu_magic.estimates.tracing.program import Phase, Program, Role
 
 _GATHERS = 3  # stage of ZeRO
 _PERSISTENT = 100_000  # elements of a weight that DeepSpeed does not shard
-_LAYER = re.compile(r"(?:.*?\.)??\d+(?=\.|$)")
 _FIRST_BUCKET, _BUCKET = 2**20, 25 * 2**20
 """Size in bytes of DDP's first bucket of gradients, and of the others."""
 
@@ -33,12 +31,14 @@ def graphs_of(program: Program, mode: str, layout: Layout) -> Graphs:
 
     In lazy mode and HPU Graphs, the forward and backward passes are one graph, and the optimizer is
     another. In lazy mode, a graph ends when FSDP or ZeRO stage 3 gathers weights, and when DDP
-    exchanges a bucket of gradients. In compiled code, each pass is a graph, and autograd creates
-    the gradient of the loss between them. Modules that PyTorch does not compile divide the graphs.
+    exchanges a bucket of gradients. In compiled code, each pass is a graph that hooks and
+    modules that PyTorch does not compile may divide. Autograd creates the gradient of the loss
+    between the passes.
     """
     operations = program.operations
     if mode == "compile":
-        return _compiled(program)
+        numbers, eager = compiled_graphs(program, layout)
+        return Graphs(numbers, numbers, eager)
     whole = [_OPTIMIZER if each.phase is Phase.OPTIMIZER else _PASSES for each in operations]
     if mode != "lazy" or layout.data == 1:
         return Graphs(whole, whole)
@@ -61,48 +61,9 @@ def _divided(graphs: list[int], ends: set[int]) -> list[int]:
 _PASSES, _OPTIMIZER = range(2)
 
 
-def _compiled(program: Program) -> Graphs:
-    eager = _in_eager_mode(program)
-    numbers, current, before = [], 0, (False, Phase.FORWARD)
-    for number, operation in enumerate(program.operations):
-        phase = Phase.BACKWARD if operation.phase is Phase.RECOMPUTED else operation.phase
-        place = number in eager, phase
-        if place != before or number in eager:  # each operation in eager mode has its own number
-            current, before = current + 1, place
-        numbers.append(current)
-    return Graphs(numbers, numbers, eager)
-
-
-def _in_eager_mode(program: Program) -> frozenset[int]:
-    """Return the indexes of operations that are not compiled, and of the gradient of the loss."""
-    modules = program.not_compiled()
-    found = [
-        number
-        for number, operation in enumerate(program.operations)
-        if operation.phase is not Phase.OPTIMIZER
-        and any(_is_inside(operation.module, module) for module in modules)
-    ]
-    gradient = _gradient_of_loss(program)
-    return frozenset(found if gradient is None else [*found, gradient])
-
-
-def _is_inside(module: str, outer: str) -> bool:
-    return not outer or module == outer or module.startswith(f"{outer}.")
-
-
-def _gradient_of_loss(program: Program) -> int | None:
-    """Return the index of the operation with which autograd begins the backward pass."""
-    phases = [operation.phase for operation in program.operations]
-    if Phase.BACKWARD not in phases:
-        return None
-    last = phases.index(Phase.BACKWARD) - 1
-    begins = last >= 0 and name_of(program.operations[last].operator) == "ones_like"
-    return last if begins else None
-
-
 def _layers(program: Program) -> list[str]:
     """Return the layer of a list that each operation belongs to, or an empty string."""
-    found = (_LAYER.match(operation.module) for operation in program.operations)
+    found = (LAYER.match(operation.module) for operation in program.operations)
     return [each[0] if each else "" for each in found]
 
 
