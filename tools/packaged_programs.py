@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Packaged:
-    """A program of a package, and how to run it.
+    """A program that a package contains, and how to run it.
 
     Attributes
     ----------

@@ -368,8 +368,8 @@ class DryRun(Report):
             text += f" {_CUDA}."
         if self.stand_ins:
             text += (
-                " If a stand-in caused this error, pass the value that its line reads: --value "
-                f"{self.stand_ins[0].innermost}=NUMBER."
+                " If a stand-in caused this error, pass the value that its line should read: "
+                f"--value {self.stand_ins[0].innermost}=NUMBER."
             )
         return text
 

@@ -39,7 +39,7 @@ class Layout:
     """Tokens of the card whose experts process the most tokens, relative to the mean."""
 
     def replicas(self, *, of_experts: bool) -> int:
-        """Return the number of cards with different data that have the same weights."""
+        """Return the number of cards that have the same weights and process different data."""
         return self.data // self.experts if of_experts else self.data
 
     def __str__(self) -> str:

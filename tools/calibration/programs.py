@@ -79,7 +79,7 @@ def _name(one: Measurement) -> str:
 
 
 def _reason(one: Measurement) -> str:
-    """Return why a row is not a program; empty if it is one."""
+    """Return why a row is not a program, or an empty string if it is one."""
     row = one.row
     if one.layout.tensor > 1 or one.layout.pipeline > 1:
         return "needs Megatron-LM"

@@ -226,7 +226,7 @@ def compressed(folder: Path, settings: dict[str, Any], optimizer: str) -> list[f
 
 
 def quantize_integers(folder: Path, settings: dict[str, Any]) -> list[float]:
-    """Quantize to eight bits and back with the operator of ZeRO++."""
+    """Quantize to eight bits and back with ZeRO++'s operator."""
     from deepspeed.runtime.zero.partition_parameters import CUDAQuantizer
 
     torch.manual_seed(0)

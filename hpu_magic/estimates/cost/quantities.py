@@ -192,7 +192,7 @@ class _Reader:
         )
 
     def _replicas(self, operation: Operation) -> int:
-        """Return the number of cards with different data that have the same weights."""
+        """Return the number of cards that have the same weights and process different data."""
         storages = self._program.storages
         of_experts = any(storages[each.storage].of_experts for each in operation.writes)
         return self._layout.replicas(of_experts=of_experts)

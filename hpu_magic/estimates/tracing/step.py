@@ -229,7 +229,7 @@ class _Step:
 
 
 def _tokens_of(args: Any, kwargs: Mapping[str, Any]) -> int:
-    """Return the number of tokens in the inputs, which are integers of at least two dimensions.
+    """Return the number of tokens in the inputs: integer tensors with at least two dimensions.
 
     The first tensor of a text model contains its tokens. If the first tensor is an image or another
     signal, only arguments with names such as `input_ids` contain tokens, because other integers are

@@ -60,7 +60,7 @@ class Observation:
     later: DeviceCounts = field(default_factory=DeviceCounts)
     """The part of `counts` recorded after the first `SETTLED` steps."""
     ledger: LedgerReport | None = None
-    """The report of the ledger that encloses the fit; it is complete once that ledger ends."""
+    """The report of the ledger around the fit; it is complete once that ledger is closed."""
     peak: int | None = None
     limit: int | None = None
     """Device memory in bytes; None without a card."""

@@ -23,7 +23,7 @@ COUNTERS = struct.Struct("<7q")  # the fields of `Counters`, in the same order
 
 
 class PageError(Exception):
-    """A file is not a valid card page. The message contains the reason."""
+    """A file is not a valid page with the state of a card. The message contains the reason."""
 
 
 @dataclass(frozen=True)

@@ -49,9 +49,9 @@ class Modules:
         self._numbers: dict[int, tuple[weakref.ref[nn.Module], int]] = {}
         self._running = threading.local()
         self.paths = [""]
-        """The path of each number; 0 stands for code outside all modules."""
+        """The path of the module with each number; 0 stands for code outside all modules."""
         self.classes: dict[str, str] = {}
-        """The class name of each path."""
+        """Maps the path of each module to the name of its class."""
 
     def install(self) -> None:
         """Observe all calls of modules.

@@ -400,7 +400,7 @@ ERRORS = {
         "A crop of 9x4 exceeds images of 8x6; use",
     ),
     "inputs": (lambda folder: fn.RandomFlip()(1), "RandomFlip was called with 1 inputs; pass 2"),
-    "dtype": (lambda folder: fn.Cast(dtype="ndt"), "'ndt' is not a data type of tensors; use"),
+    "dtype": (lambda folder: fn.Cast(dtype="ndt"), "'ndt' is not a tensor data type; use"),
     "constant": (
         lambda folder: fn.MediaConst(data=[1, 2], shape=[3], dtype=dtype.UINT8),
         r"MediaConst has 2 elements, but its shape is \[3\]; pass",

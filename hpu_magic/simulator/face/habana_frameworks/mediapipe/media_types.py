@@ -85,10 +85,10 @@ def torch_dtype(name: str) -> torch.dtype:
     Raises
     ------
     ValueError
-        `name` is not a data type of tensors.
+        `name` is not a tensor data type.
     """
     signed = {"uint16": "int16", "uint32": "int32", "uint64": "int64"}
     found = getattr(torch, signed.get(name, name), None) if isinstance(name, str) else None
     if not isinstance(found, torch.dtype):
-        raise ValueError(f"{name!r} is not a data type of tensors; use one of media_types.dtype.")
+        raise ValueError(f"{name!r} is not a tensor data type; use one of media_types.dtype.")
     return found
