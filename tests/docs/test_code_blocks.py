@@ -28,6 +28,7 @@ FILES: dict[str, Callable[[str], Any]] = {
 NOT_CODE = ("text", SHOWN)
 NOT_RUN = [
     *[("CONTRIBUTING.md", "test_worked_examples.py")] * 15,
+    ("docs/tour/dry_run.md", "LitGPT is not installed"),
     (
         "docs/tour/from_optimum_habana.md",
         "optimum-habana needs a separate environment, in which make huggingface tests it",
