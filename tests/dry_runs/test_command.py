@@ -258,7 +258,7 @@ def test_error_after_a_stand_in_says_how_to_supply_its_value(dry):
     )
     assert result.warnings() == [
         "It ended in train.py:4 with KeyError: 0. If a stand-in caused this error, pass the value "
-        "that its line reads: --value train.py:4=NUMBER."
+        "that its line should read: --value train.py:4=NUMBER."
     ]
 
 

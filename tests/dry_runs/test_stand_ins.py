@@ -62,7 +62,7 @@ def test_unused_value_and_error_name_the_lines_of_libraries(dry, folder):
     code = READS.replace("print(", "assert 1 > ")[: -len(", evaluate(step), step().item())\n")]
     result, _ = dry(code, folder, values=["library/training.py:5=0"])
     error, unused = result.warnings()
-    assert error.endswith("that its line reads: --value library/training.py:4=NUMBER.")
+    assert error.endswith("that its line should read: --value library/training.py:4=NUMBER.")
     assert "these lines did: library/training.py:4." in unused
 
 
