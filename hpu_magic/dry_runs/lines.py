@@ -10,6 +10,7 @@ from hpu_magic import units
 from hpu_magic.runtime.present.report import Row
 
 MOST_LINES = 5
+_LONGEST = 120  # characters of a line's code
 
 
 @dataclass(frozen=True)
@@ -67,8 +68,9 @@ class Line:
 
     @property
     def code(self) -> str:
-        """The code of the library's line, or of this line."""
-        return self.text if self.library is None else self.library.text
+        """The code of the library's line, or of this line, with at most 120 characters."""
+        text = self.text if self.library is None else self.library.text
+        return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
 @dataclass(frozen=True)

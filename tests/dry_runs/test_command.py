@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from hpu_magic import command_line
+from hpu_magic.dry_runs.lines import Line, line_rows
 from hpu_magic.dry_runs.request import Request
 from hpu_magic.dry_runs.run import dry_run
 from hpu_magic.errors import HPUError
@@ -117,6 +118,24 @@ def test_shortage_in_a_library_names_its_line(dry, tmp_path):
         """
     )
     assert "train.py:5 (layers.py:3) needs 4.00 TiB" in str(result)
+
+
+def test_memory_of_generated_code_belongs_to_the_line_that_calls_it(dry):
+    result, _ = dry(
+        """
+        import torch
+        module = torch.fx.symbolic_trace(torch.nn.Linear(64, 64, device="hpu"))
+        result = module(torch.ones(1 << 16, 64, device="hpu"))
+        """
+    )
+    assert {line.place for line in result.memory_lines} == {"train.py:3", "train.py:4"}
+    assert result.memory_lines[0].place == "train.py:4"
+
+
+def test_long_line_is_cut_off():
+    line = Line("train.py", 1, "x" * 500, bytes=1)
+    (row,) = line_rows("lines", [line])
+    assert row[1].endswith(f": {'x' * 119}…")
 
 
 def test_steps_on_the_cpu_are_not_counted(dry):

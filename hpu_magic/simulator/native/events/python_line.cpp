@@ -41,7 +41,9 @@ bool is_library(std::string_view file) {
         // The parts of hpu_magic are listed one by one, because a user's folder may also be called
         // hpu_magic.
         "/hpu_magic/lightning/", "/hpu_magic/magics/", "/hpu_magic/panels/", "/hpu_magic/runtime/",
-        "/hpu_magic/simulator/", "<frozen "});
+        "/hpu_magic/simulator/", "<frozen ",
+        // Code that torch.fx generates.
+        "<eval_with_key>"});
   return listed || is_standard_library(file);
 }
 
