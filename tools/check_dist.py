@@ -197,14 +197,18 @@ def uninstall(environment: EmptyEnvironment) -> None:
 
 
 def others(keep: Path | None) -> Iterator[tuple[wheels.Made, Path]]:
-    """Yield the rows of other releases whose environments exist."""
+    """Yield the rows of other releases whose environments exist, such as those of make versions.
+
+    The environments that make dist creates have only the packages that compile the engine.
+    """
     for row in wheels.table():
-        python = keep and keep / f"torch-{row.torch}-python-{row.python}" / "bin" / "python"
-        if python and python.exists():
-            yield row, python
+        folder = keep and keep / f"torch-{row.torch}-python-{row.python}"
+        if folder and any(folder.glob("lib/python*/site-packages/jupyterlab")):
+            yield row, folder / "bin" / "python"
         else:
             print(
-                f"skipped torch {row.torch} with Python {row.python}, because it has no environment"
+                f"skipped torch {row.torch} with Python {row.python}, because no environment has "
+                "all packages"
             )
 
 
