@@ -83,12 +83,30 @@ def test_frozen_weights_or_input(pair):
 
 
 def partial_gradients():
-    """Train only the weights, and only the input."""
-    batch = torch.randn(4, CHANNELS, 3, 3)
-    norm = nn.SyncBatchNorm(CHANNELS).to("hpu")
-    norm(batch.to("hpu")).square().sum().backward()
-    assert norm.weight.grad.isfinite().all()
+    """Train only the weights, and only the input; both ranks have the same batch."""
+    batch = torch.randn(4, CHANNELS, 3, 3, generator=torch.Generator().manual_seed(0))
+    norm, reference = nn.SyncBatchNorm(CHANNELS).to("hpu"), nn.BatchNorm2d(CHANNELS)
+    norm(batch.to("hpu")).pow(3).sum().backward()
+    reference(batch).pow(3).sum().backward()
+    torch.testing.assert_close(norm.weight.grad.cpu(), reference.weight.grad, **EXACT)
     norm.requires_grad_(False)
-    own = batch.to("hpu").requires_grad_()
-    norm(own).square().sum().backward()
-    assert own.grad.isfinite().all()
+    own, expected = batch.to("hpu").requires_grad_(), batch.clone().requires_grad_()
+    norm(own).pow(3).sum().backward()
+    reference(expected).pow(3).sum().backward()
+    torch.testing.assert_close(own.grad.cpu(), expected.grad, **EXACT)
+
+
+def test_rank_without_samples(pair):
+    pair(one_rank_has_samples)
+
+
+def one_rank_has_samples():
+    """Normalize a batch whose samples are all on the second rank."""
+    batch = torch.randn(6, CHANNELS, 3, 3, generator=torch.Generator().manual_seed(0))
+    norm, reference = nn.SyncBatchNorm(CHANNELS).to("hpu"), nn.BatchNorm2d(CHANNELS)
+    own = batch[:0] if dist.get_rank() == 0 else batch
+    result = norm(own.to("hpu").requires_grad_())
+    result.sum().backward()
+    expected = reference(batch)
+    torch.testing.assert_close(result.cpu(), expected[: len(own)], **EXACT)
+    torch.testing.assert_close(norm.running_var.cpu(), reference.running_var, **EXACT)
