@@ -25,8 +25,8 @@ LONGEST = 120
 """Time limit of a script in seconds."""
 
 _LOOP = """
-import atexit, contextlib, fcntl, gc, importlib, importlib.machinery, json, os, runpy, select
-import socket, sys, tempfile
+import atexit, contextlib, fcntl, gc, importlib, importlib.machinery, importlib.metadata, json
+import os, runpy, select, socket, sys, tempfile, weakref
 
 finished = False
 
@@ -46,11 +46,19 @@ import torch._dynamo  # imported by optimizers, compilation and some shapes in l
 import torch._functorch.aot_autograd, torch._inductor.decomposition
 import torch.fx.experimental.optimization
 
-# Slow imports of Lightning and transformers that depend neither on the environment nor on torch
-slow = "scipy.stats", "scipy.signal", "PIL.Image", "regex", "jinja2", "yaml", *sys.argv[2:]
+# Slow imports of Lightning, transformers, torch and hpu_magic that do not depend on the environment
+slow = "torchmetrics", "PIL.Image", "regex", "jinja2", "yaml", "tabulate", "psutil", *sys.argv[2:]
 for name in slow:
     with contextlib.suppress(ImportError):
         importlib.import_module(name)
+
+# Forks need not unregister torch's operators at exit, or list the times of their compilations.
+for finalizer in list(weakref.finalize._registry):
+    finalizer.atexit = False
+atexit.unregister(torch._dynamo.utils.dump_compile_times)
+
+# Finding these reads the metadata of all packages.
+backends = importlib.metadata.entry_points(group="torch.backends")
 
 gc.freeze()  # a collection would write to every page that a fork shares
 gc.enable()
@@ -65,29 +73,36 @@ def close(files):
     for file in files:
         os.close(file)
 
-class Hidden:
-    "Finder that hides torch until the program imports it, like in a new process."
+def load_backends():
+    "Do the same as `torch._import_device_backends`."
+    if torch._is_device_backend_autoload_enabled():
+        for backend in backends:
+            backend.load()()
 
-    def __init__(self):
-        names = [name for name in sys.modules if name.partition(".")[0] == "torch"]
-        self.spec, self.modules = torch.__spec__, {name: sys.modules.pop(name) for name in names}
+class Hidden:
+    "Finder that hides a package until the program imports it, like in a new process."
+
+    def __init__(self, package):
+        self.package, self.spec = sys.modules[package], sys.modules[package].__spec__
+        names = [name for name in sys.modules if name.partition(".")[0] == package]
+        self.modules = {name: sys.modules.pop(name) for name in names}
         sys.meta_path.insert(0, self)
 
     def find_spec(self, name, path=None, target=None):
-        if name == "torch":
-            spec = importlib.machinery.ModuleSpec(name, self, origin=torch.__file__)
-            spec.submodule_search_locations = torch.__path__
+        if name == self.spec.name:
+            spec = importlib.machinery.ModuleSpec(name, self, origin=self.package.__file__)
+            spec.submodule_search_locations = self.package.__path__
             return spec
 
     def create_module(self, spec):
-        return torch
+        return self.package
 
     def exec_module(self, module):
         sys.meta_path.remove(self)
         module.__spec__ = self.spec
         sys.modules.update(self.modules)
-        if torch._is_device_backend_autoload_enabled():
-            torch._import_device_backends()
+        if module is torch:
+            load_backends()
 
 def next_fork():
     "Fork for each request, and return the request and its files in the fork."
@@ -124,8 +139,10 @@ os.chdir(request["folder"])
 os.environ.clear()
 os.environ.update(request["environment"])
 tempfile.tempdir = None  # depends on the environment
+if "transformers" in sys.modules:  # imported by torchmetrics
+    Hidden("transformers")
 if request["hides_torch"]:
-    Hidden()
+    Hidden("torch")
 sys.stdout.reconfigure(write_through="PYTHONUNBUFFERED" in os.environ)
 sys.argv = request["arguments"]
 if sys.argv[0] == "-m":
@@ -133,8 +150,8 @@ if sys.argv[0] == "-m":
     del sys.argv[0]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 else:
-    if not request["hides_torch"] and torch._is_device_backend_autoload_enabled():
-        torch._import_device_backends()
+    if not request["hides_torch"]:
+        load_backends()
     if sys.argv[0] == "-c":
         exec(compile(sys.argv.pop(1), "<string>", "exec"), {"__name__": "__main__"})
     else:
