@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import psutil
@@ -298,19 +299,37 @@ class ForkedPython:
         return fork
 
     def kernel(
-        self, command: Sequence[str], *, env: Mapping[str, str], cwd: str | None = None, **_: Any
+        self,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: str | None = None,
+        pass_fds: Sequence[int] = (),
+        **_: Any,
     ) -> Fork:
         """Start a kernel like `jupyter_client.launcher.launch_kernel`."""
-        environment = {**env, "JPY_PARENT_PID": str(os.getpid())}
         return self.popen(
-            command, env=environment, cwd=cwd, start_new_session=True, hides_torch=True
+            command,
+            env={**env, "JPY_PARENT_PID": str(os.getpid())},
+            cwd=cwd,
+            pass_fds=pass_fds,
+            start_new_session=True,
+            hides_torch=True,
+        )
+
+    def kernel_with_engines(self, command: Sequence[str], **options: Any) -> Fork:
+        """Start a kernel whose ipyparallel engines are forks, too."""
+        number = self.requests.fileno()
+        forking = str(Path(__file__).with_name("forking_kernel.py"))
+        return self.kernel(
+            [command[0], forking, str(number), *command[1:]], pass_fds=[number], **options
         )
 
     def close(self) -> None:
         """End the process that forks, unless another instance started it."""
         self.requests.close()
         if self._process is not None:
-            self._process.wait(30)
+            self._process.wait(LONGEST)
 
     def has_forked(self, pid: int) -> bool:
         """Return whether a process is a running fork."""

@@ -37,8 +37,9 @@ def fit(**options):
 
 
 @pytest.fixture(scope="module")
-def notebook():
-    notebook = Notebook()
+def notebook(forked_kernels):
+    with forked_kernels(engines=True):
+        notebook = Notebook()
     notebook.run("%load_ext hpu_magic")
     output = notebook.run(MODEL)
     assert not output.error, output.error

@@ -23,7 +23,7 @@ SHORTER = {
 
 @pytest.fixture(scope="module")
 def detection(tmp_path_factory, forked_kernels):
-    with forked_kernels():
+    with forked_kernels(engines=True):
         return execute("object_detection", tmp_path_factory.mktemp("detection"), SHORTER)
 
 
