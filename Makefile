@@ -55,7 +55,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Tests and benchmarks start hundreds of processes, which would all compile the Python sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: lab notebooks test test-browser test-modes test-avx2 test-sse41 golden examples wrong-arguments compiled-operators huggingface ray deepspeed serving dry-runs estimates collectives races fuzz demo bench versions sanitize dist check-dist \
+.PHONY: lab notebooks test test-browser test-lazy-operators test-lazy-libraries test-avx2 test-sse41 test-torchvision torchvision golden examples wrong-arguments compiled-operators huggingface ray deepspeed serving dry-runs estimates collectives races fuzz demo bench versions sanitize dist check-dist \
 	docs check-docs check-links lint lint-python front-end engine labextension system clean
 .DEFAULT_GOAL := test
 
@@ -116,10 +116,11 @@ front-end: labextension
 
 # These suites run in both modes, and a process has only one mode. Tests marked `once` do not depend
 # on the mode of their process, and are not repeated in lazy mode.
-LAZY := tests/simulator/device tests/simulator/custom tests/lightning \
-	$(addprefix tests/huggingface/test_,transformers.py generate.py accelerate.py transformers_trainer.py \
-		diffusers.py sentence_transformers.py) \
+LAZY_OPERATORS := tests/simulator/device tests/simulator/custom \
 	$(addprefix tests/simulator/face/test_transformer_engine,.py _attention.py _checkpoints.py _graphs.py _state.py)
+LAZY_LIBRARIES := tests/lightning \
+	$(addprefix tests/huggingface/test_,transformers.py generate.py accelerate.py transformers_trainer.py \
+		diffusers.py sentence_transformers.py)
 
 SPREAD := -n $(WORKERS)
 
@@ -138,26 +139,25 @@ SSE41 := ONEDNN_MAX_CPU_ISA=SSE41 ATEN_CPU_CAPABILITY=default
 # Tasks that need a single core or the network run during the compilation of the engine. Each worker
 # uses one thread, because several thread pools on two cores would wait for each other. Tests of the
 # first suite sometimes wait for the processes that they start, so it has an additional worker.
-# Browser tests wait for servers and kernels half of the time, so other tests run at the same time;
-# the output of each group appears at its end.
+# Browser tests wait for servers and kernels half of the time, so two other groups of tests run at the
+# same time, with one process each, because imports take a large part of their time. The output of
+# each group appears at its end.
+GROUPS := test-browser test-lazy-operators test-lazy-libraries test-avx2 test-sse41 test-torchvision
+
 test: system
-	@$(MAKE) --no-print-directory -j2 engine lint-python front-end
+	@$(MAKE) --no-print-directory -j2 engine lint-python front-end torchvision
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n $$(($(WORKERS) + 1)) -m "not browser"
-	@$(MAKE) --no-print-directory -j2 --output-sync=target test-browser test-modes
+	@$(MAKE) --no-print-directory -j3 --output-sync=target $(GROUPS)
 
 test-browser:
 	$(BIN)/pytest $(SPREAD) -m browser tests/browser
 
-WITH_TORCHVISION := tests/simulator/face/test_habana_dataloader.py tests/lightning/test_datamodule.py
+test-lazy-operators:
+	OMP_NUM_THREADS=1 HPU_MAGIC_TEST_LAZY=1 $(BIN)/pytest $(LAZY_OPERATORS)
 
-test-modes:
-	vision=$$($(BIN)/python tools/environments.py torchvision $(if $(KEEP),--keep $(KEEP))) && \
-		OMP_NUM_THREADS=1 PYTHONPATH=tests $$vision -m pytest -p torchvision_operators \
-			$(WITH_TORCHVISION)
-	OMP_NUM_THREADS=1 HPU_MAGIC_TEST_LAZY=1 $(BIN)/pytest $(SPREAD) $(LAZY)
-	@$(MAKE) --no-print-directory -j2 --output-sync=target test-avx2 test-sse41
+test-lazy-libraries:
+	OMP_NUM_THREADS=1 HPU_MAGIC_TEST_LAZY=1 $(BIN)/pytest $(LAZY_LIBRARIES)
 
-# One process each, because half of the time is for imports.
 test-avx2:
 	OMP_NUM_THREADS=1 $(AVX2) \
 		$(BIN)/pytest $(PROCESSORS) -k "$(FEW_OPERATORS) and $(FEW_FORMATS)"
@@ -165,6 +165,17 @@ test-avx2:
 test-sse41:
 	OMP_NUM_THREADS=1 $(SSE41) \
 		$(BIN)/pytest $(PROCESSORS) -k "$(FEW_OPERATORS) and not compiled_memory_formats"
+
+WITH_TORCHVISION := tests/simulator/face/test_habana_dataloader.py tests/lightning/test_datamodule.py
+TORCHVISION = $(BIN)/python tools/environments.py torchvision $(if $(KEEP),--keep $(KEEP))
+
+torchvision: $(DEVELOPING)
+	@$(TORCHVISION) >/dev/null
+
+test-torchvision:
+	vision=$$($(TORCHVISION)) && \
+		OMP_NUM_THREADS=1 PYTHONPATH=tests $$vision -m pytest -p torchvision_operators \
+			$(WITH_TORCHVISION)
 
 golden: engine
 	OMP_NUM_THREADS=1 $(BIN)/pytest $(SPREAD) --golden
