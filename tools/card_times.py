@@ -29,7 +29,7 @@ from differences import COLUMNS, LARGEST, row  # noqa: E402  (needs the path abo
 from page_table import PageTable  # noqa: E402
 
 PAGE = _ROOT / "docs" / "simulator.md"
-RUNS = {"eager": 8, "lazy": 8, "compile": 1}
+RUNS = {"eager": 8, "lazy": 8, "compile": 8}
 """The modes in the table, and their number of cards."""
 DIFFERENT: dict[str, dict[str, str]] = {
     "eager": {},
@@ -87,9 +87,28 @@ def _pictures(rows: int, name: str) -> Callable[[], dict[str, Any]]:
     return lambda: {name: torch.ones(rows, 3, 224, 224, dtype=torch.bfloat16)}
 
 
+class _Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8192, 8192)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.gelu(self.linear(x))
+
+
+class _MLP(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(_Layer() for _ in range(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
 def _mlp() -> nn.Module:
-    layers = [nn.Sequential(nn.Linear(8192, 8192), nn.GELU()) for _ in range(8)]
-    return nn.Sequential(*layers).to(torch.bfloat16)
+    return _MLP().to(torch.bfloat16)
 
 
 class _Convolutions(nn.Module):
@@ -114,7 +133,7 @@ _LARGE |= {"intermediate_size": 4096}
 _SEVEN = {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32}
 _ANSWERS = {"start_positions": (32,), "end_positions": (32,)}
 STEPS = {
-    "MLP, DDP": Step(_mlp, lambda: {"input": torch.ones(4096, 8192, dtype=torch.bfloat16)}, "ddp"),
+    "MLP, DDP": Step(_mlp, lambda: {"x": torch.ones(4096, 8192, dtype=torch.bfloat16)}, "ddp"),
     "CNN, DDP": Step(lambda: _Convolutions().to(torch.bfloat16), _pictures(512, "x"), "ddp"),
     "ViT-base, DDP": Step(
         _transformers("ViTForImageClassification"), _pictures(256, "pixel_values"), "ddp"
@@ -157,9 +176,7 @@ STEPS = {
         _text(4, 1024),
         "fsdp",
     ),
-    "MLP, FSDP": Step(
-        _mlp, lambda: {"input": torch.ones(4096, 8192, dtype=torch.bfloat16)}, "fsdp"
-    ),
+    "MLP, FSDP": Step(_mlp, lambda: {"x": torch.ones(4096, 8192, dtype=torch.bfloat16)}, "fsdp"),
 }
 
 
@@ -219,8 +236,6 @@ def _shared(model: nn.Module, parallel: str) -> nn.Module:
     from torch.distributed.fsdp import fully_shard
 
     lists = [each for each in model.modules() if isinstance(each, nn.ModuleList)]
-    if isinstance(model, nn.Sequential):
-        lists = [nn.ModuleList(model)]
     for layer in (layer for each in lists for layer in each):
         fully_shard(layer)
     fully_shard(model)

@@ -13,8 +13,21 @@ from hpu_magic.estimates.errors import EstimateError
 _STAGES = {"ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3}
 _SIZES = {"tp": "tensor", "pp": "pipeline"}
 _KNOWN = "ddp, zero1, zero2, zero3 (or fsdp), tp=N, pp=N, and combinations such as tp=2,pp=2,zero1"
+FIRST_BUCKET = 2**20
+"""Default size in bytes of the first bucket of gradients of `DistributedDataParallel`."""
 MOST_CARDS = 2**16
 """An upper bound on the number of cards; no cluster is this large."""
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """Buckets in which `DistributedDataParallel` exchanges gradients; its defaults."""
+
+    first: int = FIRST_BUCKET
+    """Size in bytes of the first bucket; a gradient that exceeds it is its last one."""
+    others: int = 25 * 2**20
+    copies: bool = True
+    """Whether gradients are copied to buckets and back; false for ``gradient_as_bucket_view``."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +48,8 @@ class Layout:
     """Number of cards across which the layers are distributed."""
     experts: int = 1
     """Number of cards with different data that share the experts of a mixture-of-experts model."""
+    buckets: Buckets = Buckets()
+    """The buckets of gradients; used if ZeRO shards nothing."""
     imbalance: float = 1.0
     """Tokens of the card whose experts process the most tokens, relative to the mean."""
 

@@ -20,8 +20,10 @@ def test_time_of_a_step_equals_the_estimate(step, cards):
     assert times.sent > 0
 
 
-def test_graphs_of_lazy_ddp_are_those_of_the_estimate():
-    assert abs(compared("GPT-2, DDP", 8, "lazy").difference) < LARGEST
+@pytest.mark.parametrize("mode", ["lazy", "compile"])
+def test_graphs_and_copies_of_ddp_are_those_of_the_estimate(mode):
+    step = "MLP, DDP" if mode == "lazy" else "CNN, DDP"
+    assert abs(compared(step, 8, mode).difference) < LARGEST
 
 
 def test_collectives_of_deepspeed_take_the_time_of_an_exchange(tmp_path):

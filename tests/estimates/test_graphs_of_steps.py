@@ -1,11 +1,13 @@
 """The graphs in which the operations of a step run, in estimates."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
 
 from hpu_magic.estimates.cost.graphs import graphs_of
-from hpu_magic.estimates.layout import parse
+from hpu_magic.estimates.layout import Buckets, parse
 from hpu_magic.estimates.tracing.optimizers import maker
 from hpu_magic.estimates.tracing.program import Phase
 from hpu_magic.estimates.tracing.step import StepOptions, trace_step
@@ -121,7 +123,29 @@ def modules(program, graphs):
 
 FORWARD = "{0}.before|{0}.inside.0|{0}.after|{0}"
 BACKWARD = "{0}.after|{0}.inside.0|{0}.before"
-ONES = torch.ops.aten.ones_like.default
+ONES, ADD = torch.ops.aten.ones_like.default, torch.ops.aten.add.Tensor
+
+
+def test_ddp_divides_compiled_graphs_at_buckets():
+    program = compiled(Net())
+    # The buckets are filled from the end, and the last layer is smaller than the first bucket.
+    # Autograd adds the gradients of each layer's input, which two graphs calculate.
+    assert modules(program, graphs_of(program, "compile", parse(8, "ddp"))) == [
+        *("first", "layers.0.before|layers.0.inside.0", "layers.0.after|layers.0"),
+        *("layers.1.before|layers.1.inside.0", "layers.1.after|layers.1|last|"),
+        ONES,
+        *("|last|layers.1.after", "layers.1.inside.0|layers.1.before", ADD),
+        *("layers.0.after", "layers.0.inside.0|layers.0.before", ADD, "first"),
+    ]
+
+
+@pytest.mark.parametrize(("mode", "count"), [("lazy", 2), ("compile", 6)])
+def test_large_buckets_divide_graphs_rarely(program, mode, count):
+    # PyTorch always divides compiled code after the first MiB of weights.
+    size = 2**30
+    layout = replace(parse(8, "ddp"), buckets=Buckets(size, size, copies=False))
+    divided = set(graphs_of(program, mode, parse(8, "ddp")).parts)
+    assert len(set(graphs_of(program, mode, layout).parts)) == count < len(divided)
 
 
 def test_fsdp_compiles_each_layer():

@@ -1,5 +1,7 @@
 """Test costs of operations in cases that can be calculated by hand."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from priced_programs import PEAK, costs_of, nn, traced, trained
@@ -19,6 +21,10 @@ GAUDI2 = GENERATIONS["gaudi2"]
 BANDWIDTH = 2.45e12 * FITTED.memory_efficiency["gaudi2"]
 
 
+def without_copies(layout):
+    return replace(layout, buckets=replace(layout.buckets, copies=False))
+
+
 class Chain(nn.Module):
     def forward(self, x):
         return (x.relu() * 2).neg()
@@ -30,6 +36,33 @@ def test_large_products_run_at_the_arrays_peak():
     assert cost.matrix == pytest.approx(2 * 8192**3 / PEAK)
     assert cost.launch == FITTED.launch_seconds
     assert cost.vector == cost.links == 0
+
+
+class Counter(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(4096, 4096))
+
+    def forward(self, x):
+        self.update(self.seen, x)
+        return x.sum()
+
+
+def test_copies_of_results_to_existing_tensors_are_omitted_in_graphs():
+    def update(copies):
+        def run(seen, x):
+            seen.copy_(seen + x) if copies else seen.add_(x)
+
+        model = Counter()
+        model.update = run
+        return traced(model, 4096, 4096)
+
+    own, copied = (
+        [price(update(copies), "gaudi2", mode=mode).seconds for mode in ("eager", "graphs")]
+        for copies in (False, True)
+    )
+    assert copied[0] > own[0]
+    assert copied[1] == own[1]
 
 
 def test_small_outputs_leave_arrays_empty():
@@ -172,7 +205,7 @@ def test_gradients_are_exchanged_over_the_links():
     program = trained(nn.Linear(4096, 4096, bias=False), 1, 4096)
     one = price(program, "gaudi2", layout=parse(1))
     for cards in (2, 8):
-        several = price(program, "gaudi2", layout=parse(cards, "ddp"))
+        several = price(program, "gaudi2", layout=without_copies(parse(cards, "ddp")))
         rate = 37.5e9 * (cards - 1) * LINK_EFFICIENCY
         wire = 2 * 4096 * 4096 * (cards - 1) / cards / rate
         expected = 2 * (wire + FITTED.link_latency) * FITTED.exchange["ddp"]
@@ -198,6 +231,20 @@ def test_deepspeed_does_not_gather_weights_again_that_are_used_soon():
     assert gathered("zero3") == pytest.approx(1)
     # The backward pass begins with the last layer.
     assert gathered("zero3", distance=1) == pytest.approx(2 - 1 / 4)
+
+
+@pytest.mark.parametrize("mode", ["eager", "compile", "lazy"])
+def test_buckets_as_views_need_no_copies_of_gradients(mode):
+    program = trained(nn.Linear(4096, 4096, bias=False), 1, 4096, compiled=mode == "compile")
+    layout = parse(8, "ddp")
+    copied, viewed = (
+        price(program, "gaudi2", layout=each, mode=mode).exchange
+        for each in (layout, without_copies(layout))
+    )
+    launch = FITTED.node_seconds if mode == "lazy" else FITTED.launch_seconds
+    # A gradient is read and written twice.
+    moved = 4 * 2 * 4096**2 / BANDWIDTH
+    assert copied - viewed == pytest.approx(2 * launch + moved)
 
 
 def test_tensor_parallel_layers_reduce_once_per_pass():

@@ -21,12 +21,14 @@ from hpu_magic.estimates.cost.products import Product
 from hpu_magic.estimates.cost.quantities import Operations, Products, array_seconds
 from hpu_magic.estimates.generation.passes import passes_of, preallocated, with_cache_in
 from hpu_magic.estimates.generation.protocol import protocol_of
-from hpu_magic.estimates.layout import Layout, parse
+from hpu_magic.estimates.layout import Buckets, Layout, parse
 from hpu_magic.estimates.tracing.optimizers import maker
 from hpu_magic.estimates.tracing.program import Operation, Program
 from hpu_magic.estimates.tracing.step import StepOptions, trace_step
 
 _BUCKET = 128  # graphs read the KV cache in multiples of this length
+BUCKETS = Buckets(first=100 * 2**20, others=100 * 2**20, copies=False)
+"""Buckets of the measured jobs: those of ``bucket_cap_mb=100, gradient_as_bucket_view=True``."""
 _HERE = Path(__file__).parent
 TRAINING, BATCHED, SINGLE = "training", "batched generation", "batch-1 generation"
 PRODUCTS = "matrix products"
@@ -59,7 +61,8 @@ class Measurement:
     def layout(self) -> Layout:
         """How the job is distributed among the cards."""
         parallel = self.row["parallel"]
-        return parse(int(self.row["cards"]), None if parallel == "-" else parallel)
+        found = parse(int(self.row["cards"]), None if parallel == "-" else parallel)
+        return replace(found, buckets=BUCKETS)
 
     @property
     def band(self) -> float | None:
@@ -151,7 +154,7 @@ def _product(item: Measurement) -> Job:
     edge, area = np.array([float(size)]), np.array([float(size * size)])
     width = 1 if dtype == "fp8" else 2
     products = Products(np.zeros(1, np.int64), edge, edge, area * width, area * width, area * 2)
-    step = Workload(card, parse(), False, 1, operations, products, 0, 0, 0)
+    step = Workload(card, parse(), "graphs", 1, operations, products, 0, 0, 0)
     return Job(item, ((step, 1.0),), product.flops / 1e12)
 
 
@@ -186,8 +189,7 @@ def _training(each: Measurement) -> Job:
     samples = batch * layout.data * accumulate
     amount = samples * (int(row["tokens"]) if row["unit"] == "tokens/s" else 1)
     # Collectives divide graphs, but DDP's buckets do not align with layers.
-    stages = {"lazy": (0, 3), "compile": (3,)}.get(row["mode"], ())
-    divided = layout.data > 1 and layout.zero in stages
+    divided = row["mode"] in ("lazy", "compile") and layout.data > 1 and layout.zero in (0, 3)
     workload = alike_added(step(None)) if divided else _of_all_layers(row["model"], step)
     return Job(each, ((workload, 1.0),), amount)
 

@@ -53,7 +53,10 @@ def built(job: argparse.Namespace) -> nn.Module:
 def shared(model: nn.Module, parallel: str) -> nn.Module:
     """Return the model wrapped in DDP or sharded with FSDP."""
     if parallel == "ddp":
-        return nn.parallel.DistributedDataParallel(model)
+        # Estimates of measured jobs assume these options, see `measurements.BUCKETS`.
+        return nn.parallel.DistributedDataParallel(
+            model, bucket_cap_mb=100, gradient_as_bucket_view=True
+        )
     from torch.distributed.fsdp import fully_shard
 
     layers = [

@@ -3,7 +3,8 @@
 Dynamo compiles a function together with the functions that it calls. It cannot compile the hooks of
 FSDP, so the modules with hooks are compiled separately, and their hooks divide the graphs of the
 functions that call them. If a function calls such modules in a loop, Dynamo does not compile the
-function, but each module that it calls.
+function, but each module that it calls. In a model with DDP, PyTorch's DDPOptimizer divides the
+graphs at the buckets of gradients.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import re
 from collections.abc import Iterator
 
 from hpu_magic.estimates.cost.products import name_of
-from hpu_magic.estimates.layout import Layout
+from hpu_magic.estimates.layout import FIRST_BUCKET, Layout
 from hpu_magic.estimates.tracing.program import Operation, Phase, Program
 
 LAYER = re.compile(r"(?:.*?\.)??\d+(?=\.|$)")
@@ -38,21 +39,25 @@ def compiled_graphs(program: Program, layout: Layout) -> tuple[list[int], frozen
     return numbers, eager
 
 
-_Place = tuple[str, Phase]
-"""The module whose forward pass is compiled, and the phase of the step."""
+_Place = tuple[str, Phase, int]
+"""The module whose forward pass is compiled, the phase of the step, and the bucket."""
 
 
 def _places(program: Program, layout: Layout) -> list[_Place | None]:
     """Return what the operations of a graph have in common; None for eager mode."""
     frames = _Frames(program, layout)
+    has_buckets = layout.data > 1 and not layout.zero and bool(program.parameters)
+    buckets = (
+        _buckets(program, layout.buckets.others) if has_buckets else [0] * len(program.operations)
+    )
     places: list[_Place | None] = []
-    for operation in program.operations:
+    for operation, bucket in zip(program.operations, buckets, strict=True):
         if operation.phase is Phase.OPTIMIZER:
-            places.append(("", Phase.OPTIMIZER))
+            places.append(("", Phase.OPTIMIZER, 0))
             continue
         phase = Phase.FORWARD if operation.phase is Phase.FORWARD else Phase.BACKWARD
         frame = frames.of(operation.module)
-        places.append(None if frame is None else (frame, phase))
+        places.append(None if frame is None else (frame, phase, bucket))
     for number in _gradient_of_loss(program):
         places[number] = None
     return places
@@ -105,6 +110,47 @@ def _gradient_of_loss(program: Program) -> Iterator[int]:
         last = phases.index(Phase.BACKWARD) - 1
         if last >= 0 and name_of(program.operations[last].operator) == "ones_like":
             yield last
+
+
+def _buckets(program: Program, size: int) -> list[int]:
+    """Return the bucket of each operation, like `torch._dynamo.backends.distributed.DDPOptimizer`.
+
+    It adds up the sizes of weights in the reverse order of the forward pass, and begins a bucket
+    before the operator that completes the previous one. Operators without weights at the start of
+    the forward pass do not have their own bucket.
+    """
+    trained = {each.weight for each in program.parameters if each.trained}
+    forward = [
+        number for number, each in enumerate(program.operations) if each.phase is Phase.FORWARD
+    ]
+    starts = list[int]()
+    filled, limit, first = 0, FIRST_BUCKET, 0
+    for number in reversed(forward):
+        if filled >= limit:
+            starts.append(first)
+            filled, limit = 0, size
+        first = number
+        operation = program.operations[number]
+        if not operation.is_view:
+            used = {each.storage for each in operation.reads} & trained
+            filled += sum(program.storages[each].bytes for each in used)
+    if not filled:
+        starts = starts[:-1]
+    return _bucket_of_operations(program, set(starts))
+
+
+def _bucket_of_operations(program: Program, starts: set[int]) -> list[int]:
+    """Return the bucket of each operation; the backward pass uses the buckets of its nodes."""
+    found, current = [], 0
+    of_node: dict[int, int] = {}
+    for number, operation in enumerate(program.operations):
+        if operation.phase is Phase.FORWARD:
+            current += number in starts
+            of_node.setdefault(operation.node, current)
+        else:
+            current = min(current, of_node.get(operation.node, current))
+        found.append(current)
+    return found
 
 
 def _sums_between_graphs(program: Program, places: list[_Place | None]) -> Iterator[int]:

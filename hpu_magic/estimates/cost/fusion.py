@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import torch
+
 from hpu_magic.estimates.cost.work import Kind, touched
 from hpu_magic.estimates.tracing.program import NEVER, Operand, Program
 
@@ -19,6 +21,8 @@ class Traffic:
     """Operands that stay on the die if the compiler fuses as much as possible."""
     kernels: int = 0
     """Number of kernels whose first operation is this one, over all of its runs."""
+    omitted: bool = False
+    """Whether the operation is a copy that the compiler omits."""
 
 
 def traffic(
@@ -28,7 +32,8 @@ def traffic(
 
     Without graphs, each operation is a separate kernel that reads its inputs and writes its
     outputs. In graphs, consecutive vector operations form one kernel. The intermediate results of a
-    kernel stay on the die, and operands that several of its operations use are read only once.
+    kernel stay on the die, and operands that several of its operations use are read only once. If a
+    result is only copied to a tensor that exists, such as a weight, the kernel writes it there.
     """
     if graphs is None:
         for operation, kind in zip(program.operations, kinds, strict=True):
@@ -40,12 +45,17 @@ def traffic(
                 yield Traffic(operands, kernels=operation.times)
         return
     kernels = _kernels(kinds, graphs)
-    uses = _last_kernels(program, kernels)
+    copied = dict(_results_in_place(program, kernels))
+    uses = _last_kernels(program, kernels) | dict.fromkeys(copied.values(), len(kernels))
     here: set[int] = set()
     running, before = -1, None
     for number, (operation, kind) in enumerate(zip(program.operations, kinds, strict=True)):
         if kind is Kind.NOTHING:
             yield Traffic()
+            continue
+        if number in copied:
+            here.update(operand.storage for operand in operation.writes)
+            yield Traffic(omitted=True)
             continue
         kernel = kernels[number]
         kernels_begun = 0
@@ -96,6 +106,22 @@ def _kernels(kinds: Sequence[Kind], graphs: Sequence[int]) -> list[int]:
             open_for_more = kind is Kind.VECTOR
         numbers.append(kernel)
     return numbers
+
+
+def _results_in_place(program: Program, kernels: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield copies of results of the same kernel to complete storages, and the result's storage.
+
+    Compiled code updates weights in this way.
+    """
+    for number, operation in enumerate(program.operations):
+        if operation.operator is not torch.ops.aten.copy_.default or operation.times != 1:
+            continue
+        (target,), result = operation.writes, operation.reads[-1]
+        own, other = program.storages[result.storage], program.storages[target.storage]
+        is_result = own.born != NEVER and kernels[own.born] == kernels[number]
+        is_whole = target.bytes == other.bytes == own.bytes and target.dtype == result.dtype
+        if is_result and is_whole and own.last_used == number and other.born == NEVER:
+            yield number, result.storage
 
 
 def _last_kernels(program: Program, kernels: Sequence[int]) -> dict[int, int]:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hpu_magic.estimates.cost.compiled import LAYER, compiled_graphs
-from hpu_magic.estimates.layout import Layout
+from hpu_magic.estimates.layout import Buckets, Layout
 from hpu_magic.estimates.tracing.program import Phase, Program, Role
 
 _GATHERS = 3  # stage of ZeRO
 _PERSISTENT = 100_000  # elements of a weight that DeepSpeed does not shard
-_FIRST_BUCKET, _BUCKET = 2**20, 25 * 2**20
-"""Size in bytes of DDP's first bucket of gradients, and of the others."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +29,7 @@ def graphs_of(program: Program, mode: str, layout: Layout) -> Graphs:
 
     In lazy mode and HPU Graphs, the forward and backward passes are one graph, and the optimizer is
     another. In lazy mode, a graph ends when FSDP or ZeRO stage 3 gathers weights, and when DDP
-    exchanges a bucket of gradients. In compiled code, each pass is a graph that hooks and
+    exchanges a bucket of gradients. In compiled code, each pass is a graph that hooks, buckets and
     modules that PyTorch does not compile may divide. Autograd creates the gradient of the loss
     between the passes.
     """
@@ -46,7 +44,9 @@ def graphs_of(program: Program, mode: str, layout: Layout) -> Graphs:
         gathered = _modules_of_zero(program) if layout.in_float32 else _layers(program)
         parts = _divided(whole, _ends_before_modules(program, gathered))
         return Graphs(parts, parts)
-    return Graphs(whole, whole if layout.zero else _divided(whole, _ends_of_buckets(program)))
+    if layout.zero:
+        return Graphs(whole, whole)
+    return Graphs(whole, _divided(whole, _ends_of_buckets(program, layout.buckets)))
 
 
 def _divided(graphs: list[int], ends: set[int]) -> list[int]:
@@ -85,7 +85,7 @@ def _ends_before_modules(program: Program, modules: list[str]) -> set[int]:
     return ends
 
 
-def _ends_of_buckets(program: Program) -> set[int]:
+def _ends_of_buckets(program: Program, buckets: Buckets) -> set[int]:
     """Return the indexes of the operations that complete a bucket of gradients.
 
     DDP fills its buckets in the order in which the gradients are ready.
@@ -99,10 +99,10 @@ def _ends_of_buckets(program: Program) -> set[int]:
         for number, storage in enumerate(program.storages)
         if storage.role is Role.GRADIENTS and number in ready
     ]
-    ends, filled, limit = set(), 0, _FIRST_BUCKET
+    ends, filled, limit = set(), 0, buckets.first
     for number, size in sorted(gradients):
         filled += size
         if filled >= limit:
             ends.add(number)
-            filled, limit = 0, _BUCKET
+            filled, limit = 0, buckets.others
     return ends

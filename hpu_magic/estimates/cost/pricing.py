@@ -77,7 +77,7 @@ class Workload:
 
     card: Generation
     layout: Layout
-    eager: bool
+    mode: str
     accumulate: int
     operations: Operations
     products: Products
@@ -90,6 +90,11 @@ class Workload:
     weights_of_experts: int = 0
     gathers: float = 2.0
     """How often ZeRO stage 3 gathers the weights for a forward and a backward pass."""
+
+    @property
+    def eager(self) -> bool:
+        """Whether the operators of the model are launched one by one."""
+        return self.mode == "eager"
 
 
 @dataclass(frozen=True)
@@ -175,7 +180,7 @@ def workload_of(
     return Workload(
         card,
         layout,
-        mode == "eager",
+        mode,
         accumulate,
         operations,
         products,
@@ -323,7 +328,7 @@ def exchanged(workload: Workload, constants: Constants) -> float:
         gathered = links.scatter(weights, cards, workload.card, constants, stride)
         seconds += one_way + workload.gathers * gathered * workload.accumulate
     seconds *= constants.exchange[_EXCHANGES[layout.zero]]
-    if seconds and layout.zero == 0 and workload.eager:
+    if seconds and layout.zero == 0 and layout.buckets.copies:
         seconds += _copies(workload, constants)
     return seconds
 
@@ -331,14 +336,15 @@ def exchanged(workload: Workload, constants: Constants) -> float:
 def _copies(workload: Workload, constants: Constants) -> float:
     """Return the time in seconds that DDP needs to copy gradients to its buckets and back.
 
-    In graphs, the constant for the exchange includes this time.
+    In lazy mode, the copies are kernels of graphs. DDP is not compiled.
     """
     bandwidth = workload.card.memory_bandwidth * constants.memory_efficiency[workload.card.name]
-    launches = constants.launch_seconds * workload.gradient_tensors
+    launched = workload.mode in ("eager", "compile")
+    launch = constants.launch_seconds if launched else constants.node_seconds
     gradients = workload.gradients
     if workload.layout.replicas(of_experts=True) > 1:
         gradients += workload.gradients_of_experts
-    return 2 * (launches + 2 * gradients / bandwidth)
+    return 2 * (launch * workload.gradient_tensors + 2 * gradients / bandwidth)
 
 
 def compile_seconds(program: Program, mode: str) -> float:

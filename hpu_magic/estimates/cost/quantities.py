@@ -120,6 +120,8 @@ class _Reader:
         rows = []
         for number, (operation, work) in enumerate(zip(program.operations, works, strict=True)):
             found = next(moved)
+            if found.omitted:
+                work = Work(Kind.NOTHING)
             share = sharding.share(operation, work)
             sizes = [self._size(each, share) for each in (found.moved, found.spared)]
             place = number in graphs.eager, graphs.whole[number], graphs.parts[number]

@@ -48,15 +48,19 @@ class RunningModules:
         if id(module) in self._names and self._stack:
             self._stack.pop()
 
-    def now(self) -> tuple[str, Phase]:
-        """Return the path of the running module, and the current phase of the step."""
+    def now(self) -> tuple[str, Phase, int]:
+        """Return the path of the running module, the phase of the step, and `Operation.node`."""
         node = torch._C._current_autograd_node()
+        running = None if node is None else node._sequence_nr()
+        # Autograd creates the node of an operation just before the operation runs.
+        created = torch._C._autograd._get_sequence_nr() - 1
         if self._stack:
             name = self._stack[-1]
-            # Autograd creates the node of an operation just before the operation runs.
-            self._by_node.setdefault(torch._C._autograd._get_sequence_nr() - 1, name)
-            return name, Phase.FORWARD if node is None else Phase.RECOMPUTED
-        if node is not None:
-            self._backward = self._by_node.get(node._sequence_nr(), self._backward)
-            return self._backward, Phase.BACKWARD
-        return "", Phase.FORWARD
+            self._by_node.setdefault(created, name)
+            if running is None:
+                return name, Phase.FORWARD, created
+            return name, Phase.RECOMPUTED, running
+        if running is not None:
+            self._backward = self._by_node.get(running, self._backward)
+            return self._backward, Phase.BACKWARD, running
+        return "", Phase.FORWARD, created

@@ -102,6 +102,9 @@ class Operation:
     """Number of groups to which a grouped matmul's tokens are routed, such as experts per token."""
     routed: tuple[int, ...] = ()
     """Size in bytes of each exchange of tokens with the cards of other experts."""
+    node: int = NEVER
+    """Sequence number of the autograd node that the operation creates or, in the backward pass, the
+    node that runs; `NEVER` if it is unknown."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         # PyTorch's operators cannot be pickled, so they are looked up by name.

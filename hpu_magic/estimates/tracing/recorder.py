@@ -105,7 +105,7 @@ class Recorder:
             made += _written(self._place, func, args, kwargs)
             made = list({id(tensor): tensor for tensor in made}.values())
         writes = tuple([self._operand(tensor) for tensor in made])
-        name, phase = self._modules.now()
+        name, phase, node = self._modules.now()
         is_view = bool(made) and not mutates
         for operand in writes:
             if operand.storage >= known:
@@ -127,6 +127,7 @@ class Recorder:
                 phase=self.phase or phase,
                 arguments=_plain(args),
                 times=self.times,
+                node=node,
             )
         )
 
