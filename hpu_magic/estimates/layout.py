@@ -11,7 +11,7 @@ from hpu_magic.estimates.errors import EstimateError
 
 # Maps names to ZeRO stages; FSDP corresponds to stage 3.
 _STAGES = {"ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3}
-_SIZES = {"tp": "tensor", "pp": "pipeline"}
+_SIZES = ("tp", "pp")
 _KNOWN = "ddp, zero1, zero2, zero3 (or fsdp), tp=N, pp=N, and combinations such as tp=2,pp=2,zero1"
 FIRST_BUCKET = 2**20
 """Default size in bytes of the first bucket of gradients of `DistributedDataParallel`."""
@@ -161,9 +161,15 @@ def _layout(cards: int | None, sizes: Mapping[str, int], named: str | None) -> L
             f"{named} needs several groups of cards with different data, but {product} puts all "
             f"{total} cards into one group: use cards={2 * divided} or more, or omit {named}."
         )
-    of_kind = {_SIZES[name]: size for name, size in sizes.items()}
     zero = stage if data > 1 else 0
-    return Layout(total, data, zero, in_float32=zero > 0 and named != "fsdp", **of_kind)
+    return Layout(
+        total,
+        data,
+        zero,
+        in_float32=zero > 0 and named != "fsdp",
+        tensor=sizes.get("tp", 1),
+        pipeline=sizes.get("pp", 1),
+    )
 
 
 def _counts(value: object) -> bool:

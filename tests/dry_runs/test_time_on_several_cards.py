@@ -76,7 +76,7 @@ def test_compiled_update_of_sharded_weights_is_one_graph(tmp_path):
 
 
 def test_page_lists_each_mode():
-    assert table().listed() == ["eager, 8 cards", "lazy, 8 cards", "compile, 1 card"]
+    assert table().listed() == ["eager, 8 cards", "lazy, 8 cards", "compile, 8 cards"]
 
 
 def test_report_lists_the_bytes_of_each_kind_of_collective(tmp_path):

@@ -116,7 +116,9 @@ def _results_in_place(program: Program, kernels: Sequence[int]) -> Iterator[tupl
     for number, operation in enumerate(program.operations):
         if operation.operator is not torch.ops.aten.copy_.default or operation.times != 1:
             continue
-        (target,), result = operation.writes, operation.reads[-1]
+        if not operation.writes:
+            continue
+        target, result = operation.writes[0], operation.reads[-1]
         own, other = program.storages[result.storage], program.storages[target.storage]
         is_result = own.born != NEVER and kernels[own.born] == kernels[number]
         is_whole = target.bytes == other.bytes == own.bytes and target.dtype == result.dtype

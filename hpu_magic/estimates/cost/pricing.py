@@ -336,11 +336,11 @@ def exchanged(workload: Workload, constants: Constants) -> float:
 def _copies(workload: Workload, constants: Constants) -> float:
     """Return the time in seconds that DDP needs to copy gradients to its buckets and back.
 
-    In lazy mode, the copies are kernels of graphs. DDP is not compiled.
+    In lazy mode, the copies are part of the kernels of graphs. DDP is not compiled.
     """
     bandwidth = workload.card.memory_bandwidth * constants.memory_efficiency[workload.card.name]
     launched = workload.mode in ("eager", "compile")
-    launch = constants.launch_seconds if launched else constants.node_seconds
+    launch = constants.launch_seconds if launched else 0.0
     gradients = workload.gradients
     if workload.layout.replicas(of_experts=True) > 1:
         gradients += workload.gradients_of_experts
