@@ -6,6 +6,7 @@ import psutil
 import pytest
 
 import hpu_magic
+from hpu_magic.dry_runs import process
 from hpu_magic.errors import HPUError
 
 
@@ -82,7 +83,10 @@ print("seen", os.path.exists({str(file)!r}))
     assert shown.text == "first\nseen True\n"
 
 
-def test_interrupt_ends_the_process_of_the_cell(new_processes, rejected, succeeds, tmp_path):
+def test_interrupt_ends_the_process_of_the_cell(
+    new_processes, rejected, succeeds, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(process, "_AFTER_INTERRUPT", 100.0)  # for a busy machine
     pid = tmp_path / "pid"
     message = rejected(
         "%%hpu_dry_run -o report\n"
