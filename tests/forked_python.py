@@ -329,7 +329,8 @@ class ForkedPython:
         """End the process that forks, unless another instance started it."""
         self.requests.close()
         if self._process is not None:
-            self._process.wait(LONGEST)
+            self._process.terminate()  # it may still be importing, or be shared with a lost process
+            self._process.wait()
 
     def has_forked(self, pid: int) -> bool:
         """Return whether a process is a running fork."""
