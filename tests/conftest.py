@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -17,32 +18,21 @@ from typing import Any
 
 import pytest
 from forked_python import ForkedPython
-from forked_workers import ForkedWorkers
 from golden_text import normalized, read_golden, write_golden
 from lazy_process import LazyProcess
 from notebook_kernel import NotebookKernel, running_kernel
-from order_of_tests import SPREAD, scope, sort_by_length
 from small_fit import SETUP
 
 gc.disable()  # until all tests are collected, because most of this time is for imports
-
-
-def _use_private_folders() -> str:
-    """Use new folders for cards, kernels and settings, and return their common folder."""
-    private = tempfile.mkdtemp(prefix="hpu_magic_tests_")
-    for name, folder in (
-        ("HPU_MAGIC_CARDS_DIR", "cards"),
-        ("JUPYTER_DATA_DIR", "jupyter"),
-        ("JUPYTER_RUNTIME_DIR", "runtime"),
-        ("IPYTHONDIR", "ipython"),
-    ):
-        os.environ[name] = os.path.join(private, folder)
-        os.mkdir(os.environ[name])
-    os.environ["HABANA_LOGS"] = os.path.join(private, "logs")
-    return private
-
-
-atexit.register(shutil.rmtree, _use_private_folders(), ignore_errors=True)
+_PRIVATE = tempfile.mkdtemp(prefix="hpu_magic_tests_")
+atexit.register(shutil.rmtree, _PRIVATE, ignore_errors=True)
+os.environ["HPU_MAGIC_CARDS_DIR"] = os.path.join(_PRIVATE, "cards")
+os.environ["JUPYTER_DATA_DIR"] = os.path.join(_PRIVATE, "jupyter")
+os.environ["JUPYTER_RUNTIME_DIR"] = os.path.join(_PRIVATE, "runtime")
+os.environ["IPYTHONDIR"] = os.path.join(_PRIVATE, "ipython")
+os.environ["HABANA_LOGS"] = os.path.join(_PRIVATE, "logs")
+for _folder in ("cards", "jupyter", "runtime", "ipython"):
+    os.makedirs(os.path.join(_PRIVATE, _folder))
 # Models are built from configurations, without downloads.
 os.environ["HF_HUB_OFFLINE"] = "1"
 # A terminal session by default: no notebook, no server.
@@ -64,20 +54,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="run only the tests with a golden file, and write tests/golden/ from their reports",
     )
-    parser.addoption(
-        "--workers",
-        type=int,
-        default=1,
-        help="number of processes that run tests; the tests of a file run in one process",
-    )
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Run the tests in several processes for ``--workers``."""
-    if config.option.workers > 1 and not config.option.collectonly:
-        python = ForkedPython()  # imports torch during the collection
-        workers = ForkedWorkers(config.option.workers, scope, _use_private_folders, python)
-        config.pluginmanager.register(workers, ForkedWorkers.NAME)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -86,7 +62,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if "golden" in getattr(item, "fixturenames", ())]
     if "HPU_MAGIC_TEST_LAZY" in os.environ:
         items[:] = [item for item in items if item.get_closest_marker("once") is None]
-    sort_by_length(items)
+    _sort_by_length(items)
 
 
 @pytest.fixture
@@ -127,6 +103,40 @@ def pytest_runtest_setup() -> None:
     if (torch := sys.modules.get("torch")) is not None:
         torch.use_deterministic_algorithms(False)
         torch.utils.deterministic.fill_uninitialized_memory = True
+
+
+SPREAD = (
+    "test_operators",
+    "test_modes",
+    "test_compiled_operators",
+    "test_compiled_memory_formats",
+)
+
+
+# Folders with the longest files. Their tests start first, so that no worker is alone at the end.
+LONG = {
+    "distributed",
+    "dry_runs",
+    "estimates",
+    "examples",
+    "front_ends",
+    "huggingface",
+    "lightning",
+    "notebooks",
+    "parallel",
+    "serving",
+    "testing",
+}
+
+
+def _sort_by_length(items: list[pytest.Item]) -> None:
+    sizes = Counter(item.path for item in items)
+
+    def key(item: pytest.Item) -> tuple[bool, bool, int]:
+        path = item.path
+        return path.stem in SPREAD, path.parent.name not in LONG, -sizes[path]
+
+    items.sort(key=key)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -267,11 +277,7 @@ def script() -> Callable[..., str]:
 
 
 @pytest.fixture(scope="session")
-def forked_python(pytestconfig: pytest.Config) -> Iterator[ForkedPython]:
-    workers = pytestconfig.pluginmanager.getplugin(ForkedWorkers.NAME)
-    if workers is not None:
-        yield workers.forked_python
-        return
+def forked_python() -> Iterator[ForkedPython]:
     python = ForkedPython()
     yield python
     python.close()
