@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 OPTIMIZER = "the optimizer"
 """Name under which the optimizer's operations appear in the module tree."""
+
+_CONTAINERS = ("Sequential", "ModuleList", "ModuleDict")
+_Path = tuple[str, ...]
 
 
 @dataclass
@@ -72,16 +76,16 @@ def _along(root: ModuleShare, path: str, classes: Mapping[str, str]) -> Iterator
 def alike(model: ModuleShare) -> dict[str, ModuleShare]:
     """Return the time and memory of each module excluding its submodules, slowest first.
 
-    Modules of the same class whose paths differ only in numbers are merged. In the name of the
-    merged module, an asterisk replaces each number, for example ``layers.*.mlp.up_proj``, and the
-    class follows if the last part is a number, for example ``head.* (Linear)``. If the paths
+    Modules of the same class whose paths differ only in the numbers of layers are merged. The
+    merged module's name has asterisks for these numbers, for example ``layers.*.mlp.up_proj``, and
+    is followed by the class if it ends with a number, for example ``head.* (Linear)``. If the paths
     consist only of numbers, the name states how many modules were merged, for example ``2 x
     Linear``.
     """
     found: dict[str, ModuleShare] = {}
     paths: dict[str, list[str]] = {}
-    for path, module in model.walk():
-        pattern = ".".join("*" if name.isdecimal() else name for name in path.split("."))
+    for names, patterns, module in _with_patterns(model):
+        path, pattern = ".".join(names), ".".join(patterns)
         key = f"{pattern} {module.kind}"
         total = found.setdefault(key, ModuleShare(pattern, module.kind))
         paths.setdefault(key, []).append(path)
@@ -91,6 +95,31 @@ def alike(model: ModuleShare) -> dict[str, ModuleShare]:
             _add(total, part, times=-1)
     own = {key: total for key, total in found.items() if total.seconds > 1e-9 * model.seconds}
     return dict(sorted(own.items(), key=lambda item: -item[1].seconds))
+
+
+def _with_patterns(
+    module: ModuleShare, path: _Path = (), pattern: _Path = ()
+) -> Iterator[tuple[_Path, _Path, ModuleShare]]:
+    """Yield a module and its submodules with their paths, and with paths that merge layers."""
+    yield path, pattern, module
+    layers = Counter((_stem(part), part.kind) for part in module.parts.values())
+    for name, part in module.parts.items():
+        stem = _stem(part)
+        is_layer = stem == "" or (stem is not None and layers[stem, part.kind] > 1)
+        merged_name = f"{stem}*" if is_layer else name
+        yield from _with_patterns(part, (*path, name), (*pattern, merged_name))
+
+
+def _stem(module: ModuleShare) -> str | None:
+    """Return the name of a numbered layer without its number, or None for other modules.
+
+    A number at the end of a name, as in ``encoder_layer_0``, is that of a layer only if the module
+    contains others, because modules like ``fc1`` and ``fc2`` have different roles. Containers, such
+    as the stages ``layer1`` and ``layer2`` of a ResNet, may also have different contents.
+    """
+    stem = module.name.rstrip("0123456789")
+    is_block = module.parts and module.kind not in _CONTAINERS
+    return stem if stem != module.name and (not stem or is_block) else None
 
 
 def _name_of(paths: Sequence[str], pattern: str, kind: str) -> str:
@@ -103,15 +132,16 @@ def _name_of(paths: Sequence[str], pattern: str, kind: str) -> str:
 
 
 def merged(module: ModuleShare) -> ModuleShare:
-    """Return the tree with consecutive numbered modules of the same class merged into one.
+    """Return the tree with consecutive numbered layers of the same class merged into one.
 
     The name of a merged module contains the range of numbers, such as ``0 to 31``.
     """
     found = ModuleShare(module.name, module.kind, module.seconds, module.bytes, dict(module.limits))
     runs: list[list[ModuleShare]] = []
     for part in module.parts.values():
-        follows = runs and part.name.isdecimal() and runs[-1][-1].name.isdecimal()
-        if follows and runs[-1][-1].kind == part.kind:
+        last = runs[-1][-1] if runs else None
+        follows = last is not None and _stem(part) is not None and _stem(last) == _stem(part)
+        if last is not None and follows and last.kind == part.kind:
             runs[-1].append(part)
         else:
             runs.append([part])

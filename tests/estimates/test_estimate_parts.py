@@ -184,3 +184,33 @@ def test_merged_modules_of_different_classes_have_different_names():
         head.parts[name] = ModuleShare(name, kind, seconds)
     found = alike(ModuleShare("", "Net", 6.0, parts={"head": head}))
     assert [each.name for each in found.values()] == ["head.* (Linear)", "head.* (GELU)"]
+
+
+def test_numbered_blocks_are_merged_but_parts_with_different_roles_are_not():
+    classes, times = {"": "Net"}, []
+    for number in range(3):
+        block = f"encoder.encoder_layer_{number}"
+        classes |= {block: "Block", f"{block}.fc1": "Linear", f"{block}.fc2": "Linear"}
+        times += [(block, 1.0, "vector"), (f"{block}.fc1", 2.0, "matrix")]
+        times += [(f"{block}.fc2", 3.0, "matrix")]
+    for number in (1, 2):
+        classes |= {f"stage{number}": "Sequential", f"stage{number}.conv": "Conv2d"}
+        times += [(f"stage{number}.conv", 0.25 * number, "matrix")]
+    classes |= {"block1": "Block", "block1.fc1": "Linear"}
+    times += [("block1.fc1", 0.125, "matrix")]
+    model = shares(classes, times, {})
+    assert [(each.name, each.seconds) for each in alike(model).values()] == [
+        ("encoder.encoder_layer_*.fc2", 9.0),
+        ("encoder.encoder_layer_*.fc1", 6.0),
+        ("encoder.encoder_layer_* (Block)", 3.0),
+        ("stage2.conv", 0.5),
+        ("stage1.conv", 0.25),
+        ("block1.fc1", 0.125),
+    ]
+    assert [path for path, each in merged(model).walk() if not each.parts] == [
+        "encoder.encoder_layer_0 to encoder_layer_2.fc1",
+        "encoder.encoder_layer_0 to encoder_layer_2.fc2",
+        "stage1.conv",
+        "stage2.conv",
+        "block1.fc1",
+    ]
