@@ -8,7 +8,7 @@ from typing import Any
 from hpu_magic import units
 from hpu_magic.runtime.present.report import Row
 
-EVENTS = ("host_reads", "fallbacks", "stand_ins", "assumed_shapes", "routes")
+EVENTS = ("host_reads", "fallbacks", "stand_ins", "assumed_shapes", "assumed_indices")
 """Lists of lines with numbers of events."""
 
 

@@ -96,9 +96,9 @@ class DryRun(Report):
         Requested tokens of this rank's experts relative to the mean.
     is_unbalanced : bool
         Whether a router selected this rank's experts more often than others.
-    host_reads, fallbacks, stand_ins, assumed_shapes, routes : list of Line
+    host_reads, fallbacks, stand_ins, assumed_shapes, assumed_indices : list of Line
         Lines that read device memory on the host, ran operators on the CPU, read values that were
-        not computed, used sizes that depend on such values, and selected experts.
+        not computed, used sizes that depend on such values, and sorted or selected such values.
     """
 
     script: str
@@ -131,7 +131,7 @@ class DryRun(Report):
     fallbacks: list[Line]
     stand_ins: list[Line]
     assumed_shapes: list[Line]
-    routes: list[Line]
+    assumed_indices: list[Line]
     uses_lightning: bool
     imbalance: float
     is_unbalanced: bool
@@ -231,7 +231,7 @@ class DryRun(Report):
         rows += line_rows("host reads", self.host_reads)
         rows += line_rows("stand-ins read", self.stand_ins)
         rows += line_rows("assumed sizes", self.assumed_shapes)
-        rows += line_rows("assumed routes", self.routes)
+        rows += line_rows("assumed indices", self.assumed_indices)
         return rows
 
     def notes(self) -> list[str]:
@@ -276,11 +276,12 @@ class DryRun(Report):
             notes.append(
                 "The time includes the copies for CPU fallbacks, but not the work on the CPU."
             )
-        if self.routes:
+        if self.assumed_indices:
             card = f", but those of rank 0 {self.imbalance:g} times as often as the mean"
             notes.append(
                 "topk is assumed to select all indices, such as experts, equally often"
-                f"{card if self.is_unbalanced else ''}."
+                f"{card if self.is_unbalanced else ''}. The operands of sort are assumed to be "
+                "sorted."
             )
         return notes + ([] if self.time is None else self.time.notes())
 
@@ -326,7 +327,8 @@ class DryRun(Report):
             parts.insert(0, picture(self.composition, self.capacity, needed, phases, unit))
         if self.composition and self.memory_course:
             ends = [float(i + 1) for i in range(len(self.memory_course))]
-            when = f"during the {'last step' if self.steps else 'run'}, in the order of allocations"
+            what = "last step" if self.steps else "run"
+            when = f"during the {what}, after each allocation and release"
             parts.insert(1, memory_plot(when, self.memory_course, ends, self.capacity))
         if self.time is not None and self.time.modules.seconds:
             parts.append(tree_html(self.time.modules))

@@ -65,7 +65,7 @@ def mode(request, monkeypatch):
 def test_topk_selects_all_experts_equally_often(dry, mode):
     result, output = dry(ROUTES, mode)
     assert output.splitlines() == [str([16] * 8), "False", "torch.Size([16, 2])"]
-    [line] = result.routes
+    [line] = result.assumed_indices
     where = 5 if mode == "compiled" else 6  # the line of the compiled function
     assert (line.place, line.count) == (f"train.py:{where}", 1)
     assert "topk is assumed to select all indices, such as experts, equally often." in str(result)

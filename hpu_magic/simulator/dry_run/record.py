@@ -35,7 +35,7 @@ _LINES = {
     "cpu_fallback": "fallbacks",
     "stand_in": "stand_ins",
     "assumed_shape": "assumed_shapes",
-    "assumed_experts": "routes",
+    "assumed_indices": "assumed_indices",
 }
 
 

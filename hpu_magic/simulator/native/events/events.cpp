@@ -40,7 +40,7 @@ const char* name_of(Kind kind) {
   static constexpr std::array names{
       "graph_compilation",    "recipe_cache_hit", "recipe_cache_miss",      "cpu_fallback",
       "host_synchronization", "mark_step",        "memory_defragmentation", "device_acquired",
-      "stand_in",             "assumed_shape",    "assumed_experts"};
+      "stand_in",             "assumed_shape",    "assumed_indices"};
   static_assert(names.size() == kKinds);
   return names[static_cast<size_t>(kind)];
 }

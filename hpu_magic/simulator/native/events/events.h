@@ -20,7 +20,7 @@ enum class Kind : uint8_t {
   device_acquired,
   stand_in,  // in a dry run, a value that was not computed was read
   assumed_shape,  // in a dry run, the size of a result depends on such values
-  assumed_experts,  // in a dry run, a router selected experts
+  assumed_indices,  // in a dry run, such values were sorted, or the largest ones were selected
 };
 constexpr size_t kKinds = 11;
 const char* name_of(Kind kind);

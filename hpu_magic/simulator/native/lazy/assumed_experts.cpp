@@ -1,11 +1,5 @@
 #include "lazy/assumed_experts.h"
 
-#include "calls/thread_modes.h"
-#include "events/events.h"
-#include "lazy/known_values.h"
-#include "memory/memory.h"
-#include "memory/skipping.h"
-
 #include <ATen/WrapDimUtils.h>
 #include <ATen/ops/empty.h>
 
@@ -19,15 +13,6 @@ namespace {
 double imbalance = 1;
 int64_t ranks = 1;
 std::atomic<bool> is_unbalanced{false};
-
-bool selects(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) {
-  if (!skipping::dry_run() || op.schema().name() != "aten::topk") {
-    return false;
-  }
-  const at::Tensor& scores = arguments[0].toTensor();
-  return scores.dim() > 0 && at::isFloatingType(scores.scalar_type()) &&
-      at::maybe_wrap_dim(arguments[2].toInt(), scores.dim()) == scores.dim() - 1;
-}
 
 /// Returns the portion of all selections for each expert.
 std::vector<double> shares_of(int64_t experts) {
@@ -82,25 +67,15 @@ bool unbalanced() {
   return is_unbalanced;
 }
 
-void note(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) {
-  if (selects(op, arguments)) {
-    events::emit(events::Kind::assumed_experts, "aten::topk");
-  }
+bool selects(c10::ArrayRef<c10::IValue> arguments) {
+  const at::Tensor& scores = arguments[0].toTensor();
+  return scores.dim() > 0 &&
+      at::maybe_wrap_dim(arguments[2].toInt(), scores.dim()) == scores.dim() - 1;
 }
 
-void assume(
-    const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments,
-    const at::Tensor& indices) {
-  if (!selects(op, arguments) || indices.numel() == 0 || !countable(indices) ||
-      !covers_storage(indices)) {
-    return;
-  }
-  const KernelsOnly kernels;
-  const int64_t choices = indices.size(-1);
-  const at::Tensor found = experts_of(
-      indices.numel() / choices, choices, arguments[0].toTensor().size(-1));
-  host_view(indices).copy_(found.view(indices.sizes()));
-  *assumption_of(indices.storage()) = {};
+at::Tensor indices(int64_t experts, c10::IntArrayRef sizes) {
+  const int64_t choices = sizes.back();
+  return experts_of(c10::multiply_integers(sizes) / choices, choices, experts).view(sizes);
 }
 
 }  // namespace hpu::assumed_experts

@@ -20,11 +20,6 @@ namespace {
 using torch::jit::Stack;
 using Arguments = c10::ArrayRef<c10::IValue>;
 
-bool is_mask(const at::Tensor& tensor) {
-  return tensor.defined() &&
-      (tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kByte);
-}
-
 std::string_view name_of(const c10::OperatorHandle& op) {
   return op.schema().name();
 }
@@ -127,6 +122,11 @@ Inference assume_distinct(const c10::OperatorHandle& op, const Stack& arguments)
 }
 
 }  // namespace
+
+bool is_mask(const at::Tensor& index) {
+  return index.defined() &&
+      (index.scalar_type() == at::kBool || index.scalar_type() == at::kByte);
+}
 
 bool depends_on_values(const c10::OperatorHandle& op, Arguments arguments) {
   if (indexes(op)) {

@@ -10,10 +10,14 @@
 
 namespace hpu {
 
+/// Returns whether an index is a mask.
+bool is_mask(const at::Tensor& index);
+
 /// Returns whether an operator's result sizes depend on the values of these arguments.
 bool depends_on_values(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments);
 
-/// Returns whether the host reads a value from the card to run a call, such as the size of a result.
+/// Returns whether the host reads a value from the card to run a call, for example the size of a
+/// result.
 bool reads_card(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments);
 
 /// Returns the results of an operator whose result sizes depend on values. Assumptions: a mask

@@ -4,7 +4,7 @@
 #include "calls/stand_ins.h"
 #include "calls/tensors_of.h"
 #include "calls/thread_modes.h"
-#include "lazy/assumed_experts.h"
+#include "lazy/assumed_indices.h"
 #include "lazy/assumed_shapes.h"
 #include "lazy/inference.h"
 #include "lazy/inferred_values.h"
@@ -247,9 +247,9 @@ void assume_call(const c10::OperatorHandle& op, Stack* stack) {
     call.resize_written(inference.resized);
     call.push_results(inference, stack);
     call.assume_written();
-    assumed_experts::note(op, arguments);
+    assumed_indices::note(op, arguments);
     if (stack->back().isTensor()) {
-      assumed_experts::assume(op, arguments, stack->back().toTensor());
+      assumed_indices::assume(op, arguments, stack->back().toTensor());
     }
     return;
   }
@@ -301,7 +301,7 @@ bool assume_node(const Node& node) {
   }
   call.assume_written();
   if (!node.outputs.empty() && node.outputs.back().defined()) {
-    assumed_experts::assume(node.op, node.arguments, node.outputs.back());
+    assumed_indices::assume(node.op, node.arguments, node.outputs.back());
   }
   return true;
 }

@@ -411,8 +411,8 @@ const Inference& infer(
   try {
     entry.inference = infer_uncached(op, arguments);
   } catch (const c10::NotImplementedError&) {
-    // There is no meta kernel, or the shape depends on the data. The cache entry remains unknown,
-    // so that inference is not tried again.
+    // There is no meta kernel, or the shape depends on the data. The cache keeps this result, so
+    // that later calls do not repeat the inference.
   } catch (const c10::Error& error) {
     refused.refusal = refusal(error.what_without_backtrace());
     return refused;

@@ -134,7 +134,7 @@ class InferredValues {
     return usable ? common : at::Tensor();
   }
 
-  /// Returns the operator's result for the values of its operands.
+  /// Runs the operator once, on the common values of its operands, and returns the result.
   at::Tensor elementwise() const {
     const KernelsOnly kernels_only;
     bool usable = true;
@@ -181,7 +181,7 @@ void assume_value(const at::Tensor& tensor, const at::Tensor& value, double shar
   }
 }
 
-/// Returns the portion of a copy's elements that are true.
+/// Returns which portion of a mask's elements are true.
 double share_of(const at::Tensor& source) {
   return on_device(source) && stand_ins::assumed(source) ? assumption_of(source.storage())->share
                                                          : 1;

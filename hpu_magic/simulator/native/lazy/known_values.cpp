@@ -31,7 +31,8 @@ bool draws_reals(const c10::FunctionSchema& schema) {
        std::any_of(schema.arguments().begin(), schema.arguments().end(), is_generator));
 }
 
-/// Returns whether the kernel of a call whose results are computed can read or write this operand.
+/// Returns whether a kernel can run with this operand: the operand's values are known or
+/// overwritten.
 bool usable(const at::Tensor& tensor, bool overwritten) {
   if (!on_device(tensor)) {
     return true;

@@ -18,8 +18,9 @@ bool countable(const at::Tensor& tensor);
 /// tensors, and to tensors of a few floating-point numbers.
 bool keeps_host_values(const at::Tensor& tensor);
 
-/// Returns whether a call uses a tensor that is trained. Among the results of such a call, a dry run
-/// computes only integers, Booleans and single numbers, so that it does not train small models.
+/// Returns whether an operand of a call requires a gradient. Among the results of such a call, a
+/// dry run computes only integers, Booleans and single numbers. Otherwise, it would train small
+/// models.
 bool uses_trained(const torch::jit::Stack& arguments);
 
 /// Returns whether all new results of a call are computed if the operands are known.

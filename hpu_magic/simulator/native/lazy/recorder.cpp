@@ -4,7 +4,7 @@
 #include "calls/policy.h"
 #include "calls/tensors_of.h"
 #include "events/events.h"
-#include "lazy/assumed_experts.h"
+#include "lazy/assumed_indices.h"
 #include "lazy/dry_call.h"
 #include "lazy/inference.h"
 #include "lazy/recipe_cache.h"
@@ -230,7 +230,7 @@ prices::Handles handles_of(const std::vector<Node>& nodes) {
   return handles;
 }
 
-/// Launches the recorded operators of these nodes on the clock.
+/// Adds the time of a graph that consists of these nodes to the clock.
 void launch(const std::vector<Node>& nodes) {
   const prices::Sequence recorded = prices::take_collected();
   if (recorded.empty()) {
@@ -297,7 +297,7 @@ void record(const c10::OperatorHandle& op, Stack* stack) {
     run_now(op, stack, Cause::data_dependent_shape);
     return;
   }
-  assumed_experts::note(op, arguments);
+  assumed_indices::note(op, arguments);
   graph.add(op, arguments, inference, signature.hash, stack);
   if (graph.nodes.size() >= limit && !capture.active) {
     flush(Cause::mark_step);

@@ -1,0 +1,136 @@
+"""Values that dry runs compute from assumed selections, compared with those of real runs."""
+
+import pytest
+
+# In a real run, each mask is true, boxes do not overlap, and scores are in descending order.
+OPERATORS = """
+import torch
+
+library = torch.library.Library("torchvision", "FRAGMENT")
+library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+library.impl("nms", lambda boxes, scores, most: scores.argsort(descending=True), "CPU")
+
+# Too many floating-point numbers for a dry run to keep their values.
+scores = torch.linspace(1, 0.1, 20000).to("hpu")
+keep = scores > 0
+matrix = keep.view(200, 100)
+classes = torch.arange(20000, device="hpu") % 7
+few = torch.arange(3.0).to("hpu").expand(2, 3)
+some = scores[:6].view(2, 3) > 0
+boxes = scores[:, None].expand(-1, 4)
+flags = classes > 3
+results = {
+    "index": classes[keep],
+    "index of rows": classes.view(200, 100)[keep[:200]],
+    "index of a matrix": classes.view(200, 100)[matrix],
+    "index of columns": classes.view(200, 100)[:, keep[:100]],
+    "index of mask": flags[keep],
+    "index of bytes": classes.byte()[keep],
+    "index of numbers": few[some],
+    "mask on the host and mask": classes.view(200, 100)[torch.ones(200, dtype=torch.bool)][matrix],
+    "nonzero": matrix.nonzero(),
+    "nonzero of scores": scores.nonzero(),
+    "where": classes[torch.where(keep)[0]],
+    "where of a matrix": torch.where(matrix)[1],
+    "argwhere": torch.argwhere(some),
+    "masked_select": classes.masked_select(keep),
+    "masked_select of rows": classes.view(200, 100).masked_select(keep[:100]),
+    "masked_select of columns": classes[:100].masked_select(matrix),
+    "nms": classes[torch.ops.torchvision.nms(boxes, scores, 0.5)],
+    "sort": classes[scores.sort(descending=True)[1]],
+    "sort of columns": matrix.float().sort(dim=0, stable=True)[1],
+    "argsort": scores.view(200, 100).argsort(dim=0, descending=True),
+    "sort of one": scores[0].sort()[1],
+    "unique": classes[keep].unique(),
+    "counts": classes[keep].unique(return_counts=True)[1],
+}
+for name, result in results.items():
+    values = result.cpu()
+    print(name, tuple(values.shape), values.dtype, hash(tuple(values.flatten().tolist())))
+"""
+
+
+@pytest.mark.parametrize("lazy", ["0", "1"])
+def test_values_equal_those_of_a_run_in_which_everything_is_selected(
+    dry, forked_script, monkeypatch, lazy
+):
+    monkeypatch.setenv("PT_HPU_LAZY_MODE", lazy)
+    result, output = dry(OPERATORS)
+    real = forked_script(OPERATORS, simulated=True, PT_HPU_LAZY_MODE=lazy)
+    assert output.splitlines() == real.splitlines()
+    assert result.error is None
+    assert result.stand_ins == []
+    lines = OPERATORS.splitlines()
+    assumed = {line.code for line in result.assumed_shapes}
+    first = lines.index("results = {") + 1
+    with_masks = [code for code in lines[first : lines.index("}")] if "sort" not in code]
+    assert assumed == {code.strip() for code in with_masks}
+    assert len(result.assumed_indices) == 4
+
+
+def test_unknown_elements_stay_unknown(dry):
+    result, output = dry(
+        """
+        import torch
+        scores = torch.rand(20000, device="hpu")
+        keep = scores > 0.5
+        labels = torch.randint(5, (20000,), device="hpu") + scores.long()
+        print(labels[keep].unique().shape, labels[keep][0].item(), scores[keep][0].item())
+        experts = torch.nn.functional.one_hot(scores.view(200, 100).argmax(1), 4)
+        classes = torch.arange(200, device="hpu")
+        chosen = classes[torch.where(experts[:, 1])[0]]
+        print(chosen.shape, chosen[-1].item())
+        many = torch.arange(1 << 21, device="hpu")
+        print(many[torch.rand(1 << 21, device="hpu") > 0.5][-1].item())
+        """
+    )
+    assert output.splitlines() == [
+        "torch.Size([20000]) 0 1.0",
+        "torch.Size([50]) 0",
+        "0",
+    ]
+    assert sum(line.count for line in result.stand_ins) == 4
+
+
+def test_loop_over_the_classes_of_detections_runs_once_for_each_class(dry):
+    """As in torchvision's `batched_nms` in the evaluation of Faster R-CNN."""
+    result, output = dry(
+        """
+        import torch
+
+        library = torch.library.Library("torchvision", "FRAGMENT")
+        library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        logits = torch.randn(400, 21, device="hpu")
+        boxes = torch.randn(400, 21, 4, device="hpu").exp()
+        labels = torch.arange(21, device="hpu").view(1, -1).expand_as(logits)
+        boxes, scores = boxes[:, 1:].reshape(-1, 4), logits.softmax(-1)[:, 1:].reshape(-1)
+        labels = labels[:, 1:].reshape(-1)
+        for keep in (torch.where(scores > 0.05)[0], boxes[:, 0] > 0.01):
+            boxes, scores, labels = boxes[keep], scores[keep], labels[keep]
+        kept = torch.zeros_like(scores, dtype=torch.bool)
+        sizes = []
+        for each in torch.unique(labels):
+            found = torch.where(labels == each)[0]
+            kept[found[torch.ops.torchvision.nms(boxes[found], scores[found], 0.5)]] = True
+            sizes.append(len(found))
+        keep = torch.where(kept)[0]
+        keep = keep[scores[keep].sort(descending=True)[1]][:100]
+        print(len(sizes), set(sizes), sorted(set(labels[keep].tolist())), boxes[keep].shape)
+        """
+    )
+    assert output == f"20 {{400}} {list(range(1, 21))} torch.Size([100, 4])\n"
+    assert result.stand_ins == []
+
+
+def test_permutation_by_random_numbers_has_a_mask_of_known_size(dry):
+    _, output = dry(
+        """
+        import torch
+        noise = torch.rand(64, 196, device="hpu")
+        shuffled = noise.argsort(dim=1)
+        mask = (shuffled.argsort(dim=1) >= 49)
+        patches = torch.randn(64, 196, 8, device="hpu")
+        print(mask.sum().item(), patches[mask].shape, patches[~mask].shape)
+        """
+    )
+    assert output == "9408 torch.Size([9408, 8]) torch.Size([3136, 8])\n"
