@@ -26,7 +26,7 @@ NOTEBOOK = Path("notebooks/quickstart.ipynb")
 OURS = ("hpu_magic[quickstart]", "hpu_magic_engine")
 KINDS = {
     "install": ("installing quickstart and engine", None),
-    "move": ("from installation to a moving panel", 1.3),
+    "move": ("from installation to a panel that shows a fit", 1.3),
 }
 
 

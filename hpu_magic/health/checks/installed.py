@@ -109,8 +109,8 @@ def one_torch(machine: Machine) -> Iterator[Finding]:
     versions = [copy.version for copy in copies]
     folders = {f"folder_{at}": str(copy.locate_file("")) for at, copy in enumerate(copies, 1)}
     listed = ", ".join(f"{each} in {{folder_{at}}}" for at, each in enumerate(versions, 1))
-    # Copies in the same folder have overwritten each other's files. If the folders differ, the
-    # first copy is complete.
+    # Copies in the same folder have overwritten each other's files. In different folders, no files
+    # are missing, and Python imports the first copy.
     mixed = len(set(folders.values())) < len(folders)
     state: State = "red" if mixed else "amber"
     why = "Python uses the first copy, but other programs may not"

@@ -297,7 +297,7 @@ class _Reader:
             rest = {dtype for dtype in computed[1:] if dtype != computed[0]}
             kept = f"; parameters stay {_listed(rest)}" if rest else ""
             return f"{kind} list{kept}"
-        return f"in no list: {_widest_of(inputs)}"
+        return f"not in a list: {_widest_of(inputs)}"
 
     def _types(self, call: Any) -> list[Any]:
         """Return the dtypes of the floating-point device tensors that are passed to a call."""

@@ -64,8 +64,8 @@ def test_view_of_a_cache_is_reordered_in_place():
         (0, torch.zeros(2, 1).int(), "Start tensor must have dimensions 1"),
         (1, torch.zeros(2, 1).int(), "End tensor must have dimensions 1"),
         (2, torch.zeros(2, 1).byte(), "Beam_idx tensor must have dimensions 1"),
-        (0, torch.zeros(3).int(), "one element for each of 2 batches, but got 3."),
-        (1, torch.tensor([3, 9]).int(), "Columns 2 to 9 are outside the cache, which has 6."),
+        (0, torch.zeros(3).int(), "one element for each of 2 batch entries, but got 3."),
+        (1, torch.tensor([3, 9]).int(), "2 to 9 are outside the cache, which has 6 positions."),
     ],
 )
 def test_invalid_reordering_is_rejected_with_the_vendors_message(changed, by, message):

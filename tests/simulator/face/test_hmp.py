@@ -304,6 +304,6 @@ def test_verbose_log_contains_type_and_rule_of_each_call(forked_script, tmp_path
     lists = f"bf16_file_path={str(tmp_path / 'list')!r}"
     assert forked_script(VERBOSE.format(lists=lists), simulated=True).splitlines() == [
         "mm computes in torch.bfloat16 (bf16 list)",
-        "add computes in torch.float32 (several tensors, widest type)",
+        "add computes in torch.float32 (several tensors: the widest type)",
         "torch.bfloat16",
     ]

@@ -114,9 +114,9 @@ void HostCall::drop_unwanted(const std::vector<bool>& wanted) {
   }
 }
 
-/// The memory for inferred results has already been checked, and a card needs no additional memory.
-/// On the CPU, convolutions reorder all their operands, so only the memory of their results is
-/// checked.
+/// Runs the kernel. Unless the outputs were allocated before the call, also checks that the memory
+/// that the kernel allocates fits on the card. The check excludes convolutions, whose CPU kernels
+/// allocate reordered copies of all operands, which a card does not need.
 void HostCall::redispatch(int64_t widening) {
   if (outputs_ || is_convolution(op_.operator_name().name)) {
     const CachedMemory kept;

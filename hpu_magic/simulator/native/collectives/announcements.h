@@ -30,8 +30,8 @@ class Announcements {
   /// Returns the calls of other ranks that do not match this call, by rank.
   std::map<int, std::string> differing(const Call& call) const;
 
-  /// Returns the time on its card's clock when the last rank that made this call was ready. For a
-  /// received message, only the sender and this rank count.
+  /// Returns when the last rank that made this call was ready, on the clock of that rank's
+  /// card. A received message involves only the sender and this rank.
   double last_ready(const Call& call) const;
 
   bool shared() const {

@@ -145,8 +145,8 @@ class Hccl final : public c10d::Backend {
       c10d::OpType type, const char* name, const Tensors& outputs, const Tensors& inputs,
       Operands operands, const c10d::ReduceScatterOptions& requested);
 
-  /// Runs the recorded operations, then starts all steps. The returned work completes together with
-  /// the last step.
+  /// Runs the recorded operations of lazy mode, then starts all steps of a collective. The returned
+  /// work completes when all steps have completed.
   Started launch(Call call, Tensors outputs, Operands operands, std::vector<Step> steps);
 
   /// Completes a collective in a dry run, in which this rank represents all ranks.

@@ -157,7 +157,7 @@ class History {
   std::map<std::tuple<std::string, int, std::string, int>, uint32_t> numbers_;
   LiveSet set_;
   std::vector<Change> log_;
-  size_t peak_at_ = 0;  // the number of changes until the peak, or 0 if `peak_` is the peak
+  size_t peak_at_ = 0;  // the peak is after this many changes; 0 if `peak_` is the peak
   LiveSet peak_;
   Course course_;
   int64_t peak_bytes_ = 0;

@@ -354,7 +354,7 @@ std::tuple<at::Tensor, at::Tensor> fused_dropout(
   return {at::mul(at::mul(self, mask), p == 0 ? 0.0 : 1.0 / p), mask};
 }
 
-/// Behaves like the device, unlike the CUDA operator, which multiplies by `scale` itself.
+/// Divides by 1 - 1 / scale, like the device. The CUDA operator multiplies by `scale`.
 at::Tensor masked_scale(const at::Tensor& self, const at::Tensor& mask, double scale) {
   return at::div(at::mul(self, mask), 1.0 - 1.0 / scale).to(self.scalar_type());
 }

@@ -36,7 +36,7 @@ struct Operation {
   std::vector<Operand> writes{};
   bool is_view = false;
   std::vector<c10::IValue> arguments{};  // without tensors
-  int64_t host_bytes = 0;  // size of the host's tensors that the operator copies
+  int64_t host_bytes = 0;  // bytes that the operator copies from or to CPU tensors
 };
 
 /// The number of references that the engine itself holds to each storage.
@@ -57,7 +57,7 @@ class Sequence {
   /// is a temporary result. Returns the signature of the graph.
   uint64_t launch_graph(const std::function<Handles()>& handles, bool runs = true) const;
 
-  /// Determines the price of a single call and launches it.
+  /// Launches the only call of this sequence as an operator, after determining its price.
   void launch_operator(uint64_t signature) const;
 
  private:

@@ -42,8 +42,7 @@ at::Tensor masked_scores(
 /// zero.
 at::Tensor probabilities_of(const at::Tensor& scores, const Masks& masks);
 
-/// Returns the given seed, or one drawn from the device's generator, as a tensor with one int32
-/// element.
+/// Returns the seed, or a random seed if it is None, as a tensor with one int32 element.
 at::Tensor seed_of_dropout(const OptionalTensor& seed, const at::Tensor& like);
 
 /// Returns the dropout mask as int8, with 1 for probabilities that are kept. The mask depends only
@@ -56,8 +55,8 @@ at::Tensor dropped(const at::Tensor& probabilities, const at::Tensor& kept, doub
 /// Returns the largest score of each query, or minus infinity if there are no keys.
 at::Tensor largest_of(const at::Tensor& scores);
 
-/// Returns m and linv: the largest score in `dtype`, and 1 / sum(exp(score - m)). Both results are
-/// 0 if all keys of a query are hidden.
+/// Returns two values per query, which the vendor calls m and linv: the largest score in `dtype`,
+/// and 1 / sum(exp(score - m)). Both are 0 if all keys of the query are hidden.
 TwoTensors statistics(
     const at::Tensor& largest, const at::Tensor& log_sum, at::ScalarType dtype, bool fast);
 
@@ -66,8 +65,8 @@ TwoTensors statistics(
 bool supports_flash_attention(
     const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Masks& masks);
 
-/// Returns the result, and the logarithm of each query's sum of exponentials as a tensor of shape
-/// [..., length, 1]. Does not store the scores.
+/// Returns the result of attention and, with shape [..., length, 1], the logarithm of the sum of
+/// exponentials of each query's scores. Does not store the scores.
 TwoTensors flash_attention(
     const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double scale,
     const Masks& masks);

@@ -21,12 +21,12 @@ void check_reorder(
   for (const at::Tensor* each : {&start, &end, &beam_idx}) {
     TORCH_CHECK(
         each->sym_size(0) == self.sym_size(0), "Start, end and beam_idx must have one element for "
-        "each of ", self.sym_size(0), " batches, but got ", each->sym_size(0), ".");
+        "each of ", self.sym_size(0), " batch entries, but got ", each->sym_size(0), ".");
   }
 }
 
-/// Returns the index of the earlier beam that each new beam continues. Each new beam is stored in
-/// two bits, starting with the first beam in the highest bits.
+/// Returns which of the four previous beams a new beam continues. `packed` contains two bits for
+/// each new beam; the highest bits are those of the first one.
 int64_t continued(uint8_t packed, int64_t beam) {
   return packed >> (2 * (kBeams - 1 - beam)) & 3;
 }
@@ -41,8 +41,8 @@ at::Tensor kv_reorder_(
     const int64_t first = start[batch].item<int32_t>();
     const int64_t count = end[batch].item<int32_t>() - first;
     TORCH_CHECK(
-        first >= 0 && count >= 0 && first + count <= self.size(-2), "Columns ", first, " to ",
-        first + count, " are outside the cache, which has ", self.size(-2), ".");
+        first >= 0 && count >= 0 && first + count <= self.size(-2), "Positions ", first, " to ",
+        first + count, " are outside the cache, which has ", self.size(-2), " positions.");
     const at::Tensor columns = self.select(0, batch).narrow(-2, first, count);
     const auto packed = beam_idx[batch].item<uint8_t>();
     std::vector<at::Tensor> chosen;

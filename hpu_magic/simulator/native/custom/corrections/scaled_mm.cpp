@@ -1,5 +1,5 @@
-// Computes `torch._scaled_mm` like a card: for any shapes and strides, with accumulation in
-// float32, and with operands of different FP8 formats if the card's generation supports this.
+// `torch._scaled_mm` with the features of a card: any shapes and strides, accumulation in float32,
+// and operands of different FP8 formats if the card's generation supports them.
 #include "custom/define.h"
 #include "custom/quantization/fp8.h"
 

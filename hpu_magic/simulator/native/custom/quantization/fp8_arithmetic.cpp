@@ -1,5 +1,5 @@
-// Matmul, convolution, sum and softmax of FP8 tensors, computed in float32. The scales are the
-// inverses of the factors used in the casts.
+// Matmul, convolution, sum and softmax of FP8 tensors, computed in float32. The scales dequantize
+// FP8 values: each is the inverse of the factor that a cast to FP8 multiplied by.
 #include "calls/dtypes.h"
 #include "custom/define.h"
 #include "custom/quantization/fp8.h"
@@ -42,8 +42,9 @@ at::Tensor operand(const at::Tensor& tensor, bool transposed) {
   return transposed && wide.dim() > 1 ? wide.transpose(-2, -1) : wide;
 }
 
-/// Returns whether each scale has one factor per block of its operand. Block scales have shapes
-/// [rows, k] and [k, columns], with the same number of blocks along the summed dimension.
+/// Returns whether the scales contain a factor for each block of their operands. Such scales have
+/// the shapes [block rows, k] and [k, block columns], where k is the number of blocks in the summed
+/// dimension.
 bool are_of_blocks(const Scale& of_a, const Scale& of_b, const at::Tensor& b) {
   if (!of_a || !of_b || of_a->dim() < 2 || of_b->dim() < 2) {
     return false;
@@ -61,14 +62,14 @@ c10::SymInt size_of_blocks(const c10::SymInt& size, const c10::SymInt& count) {
   return size % count == 0 ? size / count : -1;
 }
 
-/// Multiplies each block of an operand by its own factor.
+/// Multiplies each block of an operand by its factor in `scale`.
 at::Tensor scaled_in_blocks(const at::Tensor& operand, const at::Tensor& scale) {
   const c10::SymInt rows = scale.sym_size(-2), columns = scale.sym_size(-1);
   const c10::SymInt height = size_of_blocks(operand.sym_size(-2), rows);
   const c10::SymInt width = size_of_blocks(operand.sym_size(-1), columns);
   TORCH_CHECK(
       height >= 0 && width >= 0, "A scale of shape ", scale.sym_sizes(),
-      " has no factor for each block of an operand of ", operand.sym_sizes(), ".");
+      " does not divide an operand of shape ", operand.sym_sizes(), " into equal blocks.");
   const at::Tensor factor = scale.to(ScalarType::Float).unsqueeze(-2).unsqueeze(-1);
   return (in_blocks(operand, {rows, height, columns, width}) * factor)
       .reshape_symint(operand.sym_sizes());

@@ -79,11 +79,11 @@ class Rules:
             if known in self.fp32:
                 return torch.float32, "fp32 list"
         if self.all_others_fp32:
-            return torch.float32, "in no list, float32 at level O2"
+            return torch.float32, "not in a list: float32 at level O2"
         if any(known in WIDENING for known in _names(name)):
             widest = torch.float32 if torch.float32 in inputs else torch.bfloat16
-            return widest, "several tensors, widest type"
-        return inputs[0], "in no list, type of its first input"
+            return widest, "several tensors: the widest type"
+        return inputs[0], "not in a list: the type of its first input"
 
 
 def _names(name: str) -> list[str]:
