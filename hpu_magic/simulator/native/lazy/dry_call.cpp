@@ -248,7 +248,7 @@ void assume_call(const c10::OperatorHandle& op, Stack* stack) {
     call.push_results(inference, stack);
     call.assume_written();
     assumed_indices::note(op, arguments);
-    if (stack->back().isTensor()) {
+    if (!schema.returns().empty() && stack->back().isTensor()) {
       assumed_indices::assume(op, arguments, stack->back().toTensor());
     }
     return;
