@@ -79,7 +79,7 @@ class Lab:
         if self.process is not None:
             self.process.terminate()
             try:
-                self.process.wait(5)
+                self.process.wait(5 if self.python is None else 1)
             except subprocess.TimeoutExpired:
                 # The server waits for threads that still handle a request.
                 self.kill()
@@ -175,6 +175,7 @@ def run_lab(folder, settings=QUIET_LAB, application="jupyterlab", python=None, *
     command += [f"--ServerApp.port={port}", "--ServerApp.port_retries=0"]
     command += ["--ServerApp.ip=127.0.0.1", f"--IdentityProvider.token={token}"]
     command += [f"--ServerApp.root_dir={folder}", "--LabApp.extension_manager=readonly"]
+    command += ["--LabApp.expose_app_in_browser=True"]
     url = f"http://127.0.0.1:{port}"
     lab = Lab(url, token, folder, command, {**os.environ, **private, **environment}, python)
     try:
@@ -236,9 +237,9 @@ def start_lab(tmp_path, forking_lab):
         )
 
 
-@pytest.fixture
-def new_page(browser):
-    """Return a function that opens a page in another browser window, without shared data."""
+@contextlib.contextmanager
+def windows_of(browser):
+    """A function that opens a page in another browser window, without shared data."""
     from lab_page import PATIENCE  # benchmarks cannot import this module
 
     with contextlib.ExitStack() as windows:
@@ -251,13 +252,46 @@ def new_page(browser):
         yield opened
 
 
-@pytest.fixture
-def page(new_page, start_lab):
-    # This fixture depends on `start_lab`, so that the page closes before the server stops.
-    # Otherwise, JupyterLab's failing requests would be recorded as problems.
-    page = new_page(device_scale_factor=2 if "HPU_MAGIC_SCREENSHOTS" in os.environ else 1)
+def first_page(opened):
+    """Open a page that collects its errors in ``problems``."""
+    page = opened(device_scale_factor=2 if "HPU_MAGIC_SCREENSHOTS" in os.environ else 1)
     page.problems = []
     page.on("pageerror", lambda error: page.problems.append(str(error)))
+    return page
+
+
+@pytest.fixture
+def new_page(browser):
+    """Return a function that opens a page in another browser window, without shared data."""
+    with windows_of(browser) as opened:
+        yield opened
+
+
+@pytest.fixture
+def own_page(new_page, start_lab):
+    """A page for a test that starts a server."""
+    # This fixture depends on `start_lab`, so that the page closes before the server stops.
+    # Otherwise, JupyterLab's failing requests would be recorded as problems.
+    page = first_page(new_page)
     yield page
     page.close()
     assert page.problems == []
+
+
+@pytest.fixture(scope="module")
+def module_page(browser, lab):
+    """A page for all tests of a module, because each page of JupyterLab takes seconds to load."""
+    with windows_of(browser) as opened:
+        yield first_page(opened)
+
+
+@pytest.fixture
+def page(module_page):
+    """The page of the module, without tabs and kernels of earlier tests."""
+    from lab_page import close_everything
+
+    yield module_page
+    problems = [*module_page.problems]
+    close_everything(module_page)
+    module_page.problems.clear()
+    assert problems == []

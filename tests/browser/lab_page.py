@@ -24,10 +24,61 @@ def wait_until(page: Any, condition: Callable[[], bool], what: str) -> None:
         page.wait_for_timeout(100)
 
 
+# Whether a notebook is in front and connected to an idle kernel. Before that, running a cell opens
+# the kernel dialog.
+_READY = """
+path => {
+  const shown = window.jupyterapp?.shell.currentWidget;
+  const context = shown?.sessionContext;
+  return shown?.context?.path === path && shown.context.isReady && context?.isReady
+    && context.session?.kernel?.status === 'idle';
+}
+"""
+# Shuts down the kernels of all notebooks, and closes all tabs without saving.
+_CLOSE = """
+async () => {
+  if (!window.jupyterapp) {
+    return;
+  }
+  const { commands, shell } = window.jupyterapp;
+  for (const tab of [...shell.widgets('main')]) {
+    await tab.sessionContext?.shutdown();
+    tab.dispose();
+  }
+  if (document.body.dataset.jpThemeName !== 'JupyterLab Light') {
+    await commands.execute('apputils:change-theme', { theme: 'JupyterLab Light' });
+  }
+}
+"""
+
+
+def is_loaded(page: Any, lab: Any) -> bool:
+    """Return whether a page shows JupyterLab, in any workspace of a server."""
+    return str(page.url).startswith(f"{lab.url}/lab")
+
+
+def open_sidebar(page: Any, lab: Any) -> None:
+    """Open the sidebar on a page that may not have been loaded."""
+    if not is_loaded(page, lab):
+        page.goto(f"{lab.url}/lab/workspaces/cards?token={lab.token}")
+    page.locator(OPEN_SIDEBAR).wait_for()
+    if not page.locator(".hpu-Cards").is_visible():
+        page.locator(OPEN_SIDEBAR).click()
+
+
+def close_everything(page: Any) -> None:
+    """Bring a page of JupyterLab to the state of a new workspace, and end its notebooks."""
+    page.keyboard.press("Escape")  # closes an open menu
+    page.evaluate(_CLOSE)
+    if page.locator(".hpu-Cards").is_visible():
+        page.locator(OPEN_SIDEBAR).click()
+    page.set_viewport_size({"width": 1280, "height": 1000})
+
+
 def open_notebook(
     page: Any, lab: Any, name: str, *cells: str, workspace: str | None = None
 ) -> None:
-    """Open a new notebook, next to other open notebooks in the workspace."""
+    """Open a new notebook, next to other notebooks on the page."""
     notebook = nbformat.v4.new_notebook(
         cells=[nbformat.v4.new_code_cell(source.strip()) for source in cells],
         metadata={
@@ -35,12 +86,18 @@ def open_notebook(
         },
     )
     nbformat.write(notebook, lab.folder / name)
-    page.goto(lab.address(name, workspace))
-    page.wait_for_selector(".jp-Notebook .jp-Cell")
-    wait_until(page, lambda: "idle" in lab.kernel_states(name), "the start of the kernel")
-    # JupyterLab learns about the kernel later; before that, running a cell opens the kernel dialog.
-    page.locator("#jp-main-statusbar").get_by_text("| Idle").wait_for()
-    page.wait_for_timeout(300)
+    show_notebook(page, lab, name, workspace)
+    page.wait_for_function(_READY, arg=name, polling=100)
+    shown_notebook(page).locator(".jp-Cell").first.wait_for()
+
+
+def show_notebook(page: Any, lab: Any, name: str, workspace: str | None = None) -> None:
+    """Show a notebook on the page, which is loaded only if it does not show JupyterLab."""
+    if is_loaded(page, lab):
+        opened = "async path => { await jupyterapp.commands.execute('docmanager:open', { path }) }"
+        page.evaluate(opened, name)
+    else:
+        page.goto(lab.address(name, workspace))
 
 
 def run_all(page: Any) -> None:

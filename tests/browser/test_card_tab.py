@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from lab_page import wait_until
+from lab_page import OPEN_SIDEBAR, open_sidebar, wait_until
 from started_process import started_python
 
 pytestmark = pytest.mark.browser
@@ -24,7 +24,6 @@ threading.Thread(target=fill, daemon=True).start()
 print("held", flush=True)
 sys.stdin.read()
 """
-SIDEBAR_TAB = ".jp-SideBar [data-id='hpu_magic-sidebar']"
 CHART = ".hpu-Chart-plot"
 
 
@@ -38,9 +37,8 @@ def holder(lab):
         yield
 
 
-def open_sidebar(page, lab, workspace):
-    page.goto(f"{lab.url}/lab/workspaces/{workspace}?token={lab.token}")
-    page.locator(SIDEBAR_TAB).click()
+def open_cards(page, lab):
+    open_sidebar(page, lab)
     page.locator(".hpu-Card").first.wait_for()
 
 
@@ -58,9 +56,31 @@ def drag_across_chart(page):
     page.mouse.up()
 
 
+def test_stream_is_open_only_while_cards_are_visible(page, lab):
+    """This test is the first one because streams are closed a moment later than views."""
+    streams: list[Any] = []
+
+    def note(socket):
+        if "hpu_magic/stream" in socket.url:
+            streams.append(socket)
+
+    page.on("websocket", note)
+    open_cards(page, lab)
+    assert len(streams) == 1
+    page.locator(".hpu-Card-title").first.click()
+    page.locator(".hpu-CardCharts-heading").wait_for()
+    page.locator(OPEN_SIDEBAR).click()
+    page.wait_for_timeout(3_000)
+    assert not streams[0].is_closed()  # the tab still shows a card
+    page.locator(".lm-TabBar-tab", has_text="HPU 0").locator(".lm-TabBar-tabCloseIcon").click()
+    wait_until(page, streams[0].is_closed, "the end of the stream")
+    page.locator(OPEN_SIDEBAR).click()
+    wait_until(page, lambda: len(streams) == 2, "the next stream")
+
+
 @pytest.mark.usefixtures("holder")
 def test_card_tab_pauses_zooms_and_survives_a_reload(page, lab):
-    open_sidebar(page, lab, "tab")
+    open_cards(page, lab)
     page.locator(".hpu-Card-title").first.focus()
     page.keyboard.press("Enter")
     page.locator(f"{CHART} canvas").first.wait_for()
@@ -99,29 +119,8 @@ def test_card_tab_pauses_zooms_and_survives_a_reload(page, lab):
 
 @pytest.mark.usefixtures("holder")
 def test_process_names_are_shown_as_text(page, lab):
-    open_sidebar(page, lab, "names")
+    open_cards(page, lab)
     assert NAME in page.locator(".hpu-Holder-name").first.inner_text()
     assert page.locator(".hpu-Cards img").count() == 0
     detail = page.locator(".hpu-Holder").first
     assert detail.get_by_role("button").count() == 0  # other processes cannot be shut down
-
-
-def test_stream_is_open_only_while_cards_are_visible(page, lab):
-    streams: list[Any] = []
-
-    def note(socket):
-        if "hpu_magic/stream" in socket.url:
-            streams.append(socket)
-
-    page.on("websocket", note)
-    open_sidebar(page, lab, "looking")
-    assert len(streams) == 1
-    page.locator(".hpu-Card-title").first.click()
-    page.locator(".hpu-CardCharts-heading").wait_for()
-    page.locator(SIDEBAR_TAB).click()
-    page.wait_for_timeout(3_000)
-    assert not streams[0].is_closed()  # the tab still shows a card
-    page.locator(".lm-TabBar-tab", has_text="HPU 0").locator(".lm-TabBar-tabCloseIcon").click()
-    wait_until(page, streams[0].is_closed, "the end of the stream")
-    page.locator(SIDEBAR_TAB).click()
-    wait_until(page, lambda: len(streams) == 2, "the next stream")

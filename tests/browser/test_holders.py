@@ -88,59 +88,61 @@ def test_second_notebook_names_the_holder_and_frees_the_card(page, lab, tmp_path
     wait_for_text(page, ".hpu-Card .hpu-Holder-name", "second.ipynb")
 
 
-def test_user_chooses_a_holder_and_other_windows_are_updated(page, new_page, start_lab, tmp_path):
+def test_user_chooses_a_holder_and_other_windows_are_updated(
+    own_page, new_page, start_lab, tmp_path
+):
     lab = start_lab(NOTIFYING, HPU_MAGIC_CARDS="2")
     for name in ("first.ipynb", "second.ipynb"):
         HoldingNotebook(lab, name, f"{LOAD}\n{TAKE}").client.stop_channels()
-    age_session(page, lab.folder / "first.ipynb", 7300)
-    run_notebook(page, lab, "third.ipynb", LOAD, TAKE)
+    age_session(own_page, lab.folder / "first.ipynb", 7300)
+    run_notebook(own_page, lab, "third.ipynb", LOAD, TAKE)
     sentence = "No card is free: first.ipynb and second.ipynb hold them, the first idle for 2 h."
-    wait_for_text(page, TOAST, sentence)
+    wait_for_text(own_page, TOAST, sentence)
 
     # A headline for the machine, and the suggested holder above the cards.
-    page.locator(OPEN_SIDEBAR).click()
-    wait_for_text(page, ".hpu-Offer-title", "No card is free. HPU 0 has been idle the longest:")
-    offer = page.locator(".hpu-Offer .hpu-Holder").inner_text().split("\n")
+    own_page.locator(OPEN_SIDEBAR).click()
+    wait_for_text(own_page, ".hpu-Offer-title", "No card is free. HPU 0 has been idle the longest:")
+    offer = own_page.locator(".hpu-Offer .hpu-Holder").inner_text().split("\n")
     assert offer[0] == "first.ipynb"
     assert offer[1].startswith("idle for 2 h · process ")
-    headline = page.locator(".hpu-Cards-headline").inner_text().split()
+    headline = own_page.locator(".hpu-Cards-headline").inner_text().split()
     assert headline == ["2", "Gaudi2", "cards", "simulated", "2", "in", "use"]
-    assert page.locator(".hpu-Cards-list").inner_text().count("simulated") == 0
-    assert page.locator(".hpu-mod-front").count() == 0
+    assert own_page.locator(".hpu-Cards-list").inner_text().count("simulated") == 0
+    assert own_page.locator(".hpu-mod-front").count() == 0
     for theme in ("Light", "Dark"):
-        choose_theme(page, f"JupyterLab {theme}")
-        assert faint_texts(page, ".hpu-Cards") == []
-        keep_screenshot(page, page.locator(".hpu-Cards"), f"offer-{theme}.png", tmp_path)
-    choose_theme(page, "JupyterLab Light")
+        choose_theme(own_page, f"JupyterLab {theme}")
+        assert faint_texts(own_page, ".hpu-Cards") == []
+        keep_screenshot(own_page, own_page.locator(".hpu-Cards"), f"offer-{theme}.png", tmp_path)
+    choose_theme(own_page, "JupyterLab Light")
 
-    page.locator(TOAST).get_by_role("button", name="Shut down kernel…").click()
-    choices = page.locator(DIALOG).get_by_role("combobox")
+    own_page.locator(TOAST).get_by_role("button", name="Shut down kernel…").click()
+    choices = own_page.locator(DIALOG).get_by_role("combobox")
     assert choices.locator("option").all_inner_texts() == [
         "HPU 0: first.ipynb, idle for 2 h",
         "HPU 1: second.ipynb",
     ]
     choices.select_option("HPU 1: second.ipynb")
-    press(page, "Ok")
-    assert "The kernel of second.ipynb holds HPU 1" in page.locator(DIALOG).inner_text()
-    press(page, "Shut Down")
-    wait_for_text(page, TOAST, "HPU 1 is free. Run the cell again.")
-    run_all(page)
-    wait_for_output(page, 1, "took a card")
-    front = page.locator(".hpu-Card.hpu-mod-front")
-    wait_until(page, lambda: front.count() == 1, "the mark of the notebook in front")
+    press(own_page, "Ok")
+    assert "The kernel of second.ipynb holds HPU 1" in own_page.locator(DIALOG).inner_text()
+    press(own_page, "Shut Down")
+    wait_for_text(own_page, TOAST, "HPU 1 is free. Run the cell again.")
+    run_all(own_page)
+    wait_for_output(own_page, 1, "took a card")
+    front = own_page.locator(".hpu-Card.hpu-mod-front")
+    wait_until(own_page, lambda: front.count() == 1, "the mark of the notebook in front")
     assert front.locator(".hpu-Card-number").inner_text() == "HPU 1"
     assert front.get_attribute("aria-current") == "true"
     name = front.locator(".hpu-Holder-name")
     assert name.evaluate("name => getComputedStyle(name).fontWeight") == "600"
-    page.locator(OPEN_SIDEBAR).click()
+    own_page.locator(OPEN_SIDEBAR).click()
 
     # The notebook is not saved, so the other window cannot read the mode from the file.
     other = new_page()
     other.goto(lab.address("third.ipynb", "other"))
     wait_for_text(other, STATUS, "HPU 1 · eager · 3.00 / 96 GiB")
-    page.locator(SWITCH).select_option("lazy")
-    restart(page)
-    run_all(page)
-    wait_for_text(page, STATUS, "HPU 1 · lazy")
+    own_page.locator(SWITCH).select_option("lazy")
+    restart(own_page)
+    run_all(own_page)
+    wait_for_text(own_page, STATUS, "HPU 1 · lazy")
     wait_for_text(other, STATUS, "HPU 1 · lazy")
     other.close()

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 from holding_notebook import HoldingNotebook
-from lab_page import choose_theme, faint_texts, screenshots, wait_until
+from lab_page import (
+    OPEN_SIDEBAR,
+    choose_theme,
+    faint_texts,
+    open_sidebar,
+    screenshots,
+    wait_until,
+)
 from started_process import wait_for
 
 pytestmark = pytest.mark.browser
@@ -17,29 +24,31 @@ ROWS = ".hpu-Past-row"
 
 
 @pytest.fixture(scope="module")
-def watched(tmp_path_factory, forking_lab):
+def lab(tmp_path_factory, forking_lab):
     """A server that samples every two seconds, with a former and a current holder."""
     folder: Path = tmp_path_factory.mktemp("overview")
     (folder / ".config").mkdir()
     config = {"HpuMagicServer": {"history_interval": 2}}
     (folder / ".config" / "jupyter_server_config.json").write_text(json.dumps(config))
-    with forking_lab(folder, HPU_MAGIC_CARDS="8") as lab:
-        first = HoldingNotebook(lab, "first.ipynb")
+    with forking_lab(folder, HPU_MAGIC_CARDS="8") as running:
+        first = HoldingNotebook(running, "first.ipynb")
         wait_for(first.is_in_history)
         first.close()
         time.sleep(3)
-        second = HoldingNotebook(lab, "second.ipynb")
+        second = HoldingNotebook(running, "second.ipynb")
         wait_for(second.is_in_history)
-        yield lab
+        yield running
         second.close()
 
 
-def open_overview(page, lab, workspace):
-    page.goto(f"{lab.url}/lab/workspaces/{workspace}?token={lab.token}")
-    page.locator(".jp-SideBar [data-id='hpu_magic-sidebar']").click()
+@pytest.fixture
+def page(page, lab):
+    """A page with the overview of the last ten minutes."""
+    open_sidebar(page, lab)
     page.get_by_role("button", name="Open the overview of all cards").click()
     page.locator(BARS).first.wait_for()
     page.get_by_role("button", name="10 min").click()
+    return page
 
 
 def labels(page, selector):
@@ -51,11 +60,12 @@ def point_at(page, bar):
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] - 10)
 
 
-def test_overview_shows_holders_before_the_first_client(page, watched):
-    open_overview(page, watched, "before")
+def test_overview_shows_holders_before_the_first_client(page):
     assert page.locator(ROWS).count() == 8
     clock = r"\d+:\d\d:\d\d.*"
-    first, second = labels(page, BARS)
+    bars = labels(page, BARS)
+    assert len(bars) == 2, bars
+    first, second = bars
     assert re.fullmatch(rf"Holder 1: first\.ipynb, {clock} to {clock}", first)
     assert re.fullmatch(rf"Holder 2: second\.ipynb, since {clock}", second)
     assert [each.inner_text() for each in page.locator(BARS).all()] == [
@@ -83,8 +93,7 @@ def test_overview_shows_holders_before_the_first_client(page, watched):
     assert at.is_hidden()
 
 
-def test_overview_zooms_moves_and_survives_a_reload(page, watched):
-    open_overview(page, watched, "zoom")
+def test_overview_zooms_moves_and_survives_a_reload(page):
     reset = page.get_by_role("button", name="Reset zoom")
     times = lambda: page.locator(".hpu-TimeAxis-time").all_inner_texts()  # noqa: E731
     assert reset.is_disabled()
@@ -116,8 +125,7 @@ def test_overview_zooms_moves_and_survives_a_reload(page, watched):
     assert page.get_by_role("button", name="24 h").get_attribute("aria-pressed") == "true"
 
 
-def test_overview_can_be_read_with_the_keyboard(page, watched):
-    open_overview(page, watched, "keys")
+def test_overview_can_be_read_with_the_keyboard(page):
     titles = page.locator(".hpu-Past-title")
     titles.first.focus()
     page.keyboard.press("+")
@@ -134,14 +142,13 @@ def test_overview_can_be_read_with_the_keyboard(page, watched):
     page.locator(".hpu-CardCharts-number", has_text="HPU 1").wait_for()
 
 
-def test_overview_is_legible_in_both_themes_and_in_a_narrow_window(page, watched, tmp_path):
-    open_overview(page, watched, "legible")
+def test_overview_is_legible_in_both_themes_and_in_a_narrow_window(page, tmp_path):
     for theme in ("Light", "Dark"):
         choose_theme(page, f"JupyterLab {theme}")
         page.wait_for_timeout(500)
         assert faint_texts(page, ".hpu-Past") == []
         page.screenshot(path=screenshots(tmp_path) / f"overview-{theme.lower()}.png")
-    page.locator(".jp-SideBar [data-id='hpu_magic-sidebar']").click()
+    page.locator(OPEN_SIDEBAR).click()
     page.set_viewport_size({"width": 500, "height": 900})
     page.wait_for_timeout(1_000)
     view = page.locator(".hpu-Past")

@@ -5,10 +5,23 @@ import subprocess
 import sys
 
 import pytest
-from lab_page import keep_screenshot, open_notebook, run_all, shown_notebook, wait_until
+from lab_page import (
+    keep_screenshot,
+    open_notebook,
+    run_all,
+    show_notebook,
+    shown_notebook,
+    wait_until,
+)
 from small_fit import TRAINER
 
 pytestmark = pytest.mark.browser
+
+
+@pytest.fixture
+def page(own_page):
+    return own_page
+
 
 # The last epoch of the fit waits for the file "closed".
 FIT = f"""%load_ext hpu_magic
@@ -125,7 +138,7 @@ def test_result_of_a_fit_without_a_page_is_shown_by_the_next_page(page, new_page
     first.close()
     (lab.folder / "closed").touch()
     wait_until(page, lambda: "idle" in lab.kernel_states(name), "the end of the fit")
-    page.goto(lab.address(name))
+    show_notebook(page, lab, name)
     shows_result(page, "Fit finished on HPU ")
     assert page.get_by_text("Error displaying widget").count() == 0
     save(page, lab, name, lambda outputs: is_result(outputs, "Fit finished on HPU "))

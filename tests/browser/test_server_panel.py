@@ -16,6 +16,12 @@ from lab_page import (
 
 pytestmark = pytest.mark.browser
 
+
+@pytest.fixture
+def page(own_page):
+    return own_page
+
+
 GENERATE = """
 import time, urllib.request
 for _ in range(20):

@@ -8,6 +8,11 @@ from conftest import QUIET_LAB
 pytestmark = pytest.mark.browser
 
 
+@pytest.fixture
+def page(own_page):
+    return own_page
+
+
 def open_sidebar(page, lab):
     """Open the sidebar, and return it after its first sample."""
     page.goto(f"{lab.url}/lab?token={lab.token}")

@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 from conftest import QUIET_LAB
 from holding_notebook import HOLD, HoldingNotebook
-from lab_page import LOAD, OPEN_SIDEBAR, STATUS, open_notebook, run_all, wait_for_text, wait_until
+from lab_page import (
+    LOAD,
+    STATUS,
+    open_notebook,
+    open_sidebar,
+    run_all,
+    wait_for_text,
+    wait_until,
+)
 
 pytestmark = pytest.mark.browser
 
@@ -84,17 +92,17 @@ def check(page, selector, *expected):
 
 
 @pytest.fixture(scope="module")
-def foreign(tmp_path_factory, forking_lab):
+def lab(tmp_path_factory, forking_lab):
     """A JupyterLab in the test language, with a fit on one card."""
     settings = {**QUIET_LAB, "@jupyterlab/translation-extension:plugin": {"locale": LOCALE}}
-    with forking_lab(tmp_path_factory.mktemp("translation"), settings) as lab:
-        work = HoldingNotebook(lab, "fit.ipynb", FIT)
-        yield lab
+    with forking_lab(tmp_path_factory.mktemp("translation"), settings) as running:
+        work = HoldingNotebook(running, "fit.ipynb", FIT)
+        yield running
         work.close()
 
 
 @pytest.fixture
-def foreign_page(page):
+def page(page):
     head = {
         "domain": "hpu_magic",
         "language": "xx-XX",
@@ -115,10 +123,8 @@ def test_catalog_contains_plurals_and_joined_strings():
     assert len(found) > 100
 
 
-def test_card_views_are_translated(foreign_page, foreign):
-    page = foreign_page
-    page.goto(f"{foreign.url}/lab/workspaces/words?token={foreign.token}")
-    page.locator(OPEN_SIDEBAR).click()
+def test_card_views_are_translated(page, lab):
+    open_sidebar(page, lab)
     page.locator(".hpu-Fit").first.wait_for()
     check(page, ".hpu-Cards", "⟦8 Gaudi2 cards⟧", "⟦1 in use⟧", "⟦epoch 1 of 10⟧", "⟦Validating⟧")
 
@@ -143,9 +149,8 @@ def test_card_views_are_translated(foreign_page, foreign):
     wait_for_text(page, ".lm-Menu-itemLabel", "⟦Show HPU Cards⟧")
 
 
-def test_notebook_controls_are_translated(foreign_page, foreign):
-    page = foreign_page
-    open_notebook(page, foreign, "words.ipynb", LOAD)
+def test_notebook_controls_are_translated(page, lab):
+    open_notebook(page, lab, "words.ipynb", LOAD)
     run_all(page)
     page.locator(STATUS).wait_for()
     title = page.locator(STATUS)

@@ -1,13 +1,15 @@
-"""Test outputs of commands in the light and the dark theme."""
+"""Test outputs of commands in both themes, and completion with Tab, in a real JupyterLab."""
 
 import pytest
 from lab_page import (
     LOAD,
     choose_theme,
     faint_texts,
+    offered_by_tab,
     run_notebook,
     screenshots,
     wait_for_output,
+    wait_until,
 )
 
 pytestmark = pytest.mark.browser
@@ -34,3 +36,12 @@ def test_reports_are_legible_in_both_themes(page, lab, tmp_path):
         choose_theme(page, f"JupyterLab {theme}")
         assert faint_texts(page, ".jp-RenderedHTMLCommon") == []
         page.screenshot(path=screenshots(tmp_path) / f"reports-{theme.lower()}.png")
+
+
+def test_tab_completes_modes_and_options(page, lab):
+    run_notebook(page, lab, "tab.ipynb", "%load_ext hpu_magic", "%hpu_mode")
+    cells = page.locator(".jp-Notebook .jp-CodeCell")
+    wait_until(page, lambda: "[2]" in cells.nth(1).inner_text(), "the end of the cells")
+    assert offered_by_tab(page, 1, " ") == {"eager", "lazy"}
+    page.keyboard.press("Escape")
+    assert offered_by_tab(page, 1, "--") == {"--output", "--restart"}
