@@ -182,7 +182,7 @@ async def processor_share(process: psutil.Process, address: str, token: str) -> 
     received = await asyncio.gather(*listening)
     if min(received) < 0.8 * SECONDS:
         raise RuntimeError(
-            f"Clients received too few samples or fits: {received} in {taken:.0f} s."
+            f"Clients received too few samples or updates of fits: {received} in {taken:.0f} s."
         )
     return 100 * spent / taken
 

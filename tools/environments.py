@@ -59,7 +59,7 @@ class Environment:
 
     def made_of(self) -> str:
         """Return a string that changes whenever the environment has to be created again."""
-        # The environment with vLLM refers to this clone.
+        # The environment with vLLM contains the path of this clone.
         shared = f"{PROJECT} {self.plugin}" if self.plugin else self.shared()
         return f"{sys.version}\n{shared}\n{self.releases.read_text()}"
 

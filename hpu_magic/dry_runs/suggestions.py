@@ -1,4 +1,4 @@
-"""Suggestions for the slowest parts of a script, with the rules of `hpu_magic.advise`."""
+"""Suggestions for the slowest parts of a script, based on the rules of `hpu_magic.advise`."""
 
 from __future__ import annotations
 

@@ -37,8 +37,8 @@ _Operand = tuple[int, tuple[int, ...], torch.dtype, int]
 _Operation = tuple[
     str, str, tuple[_Operand, ...], tuple[_Operand, ...], bool, tuple[object, ...], int
 ]
-"""Operator, overload, operands that are read and written, whether it is a view, arguments without
-tensors, and bytes that are copied from or to the host."""
+"""Operator, overload, operands that are read, operands that are written, whether it is a view,
+arguments other than tensors, and bytes that are copied from or to the host."""
 _Storage = tuple[int, torch.dtype, bool, bool]
 """Size in bytes, dtype, whether it is used later, and whether it is a weight."""
 _Price = tuple[float, float, float, list[float], list[list[float]]]
@@ -125,7 +125,8 @@ class CardPrices:
         self._cards = max(self._cards, cards)
         card = replace(self._card, cards_per_machine=cards_per_machine)
         if exchange == "zero" and kind in ("all_reduce", "reduce"):
-            kind = "reduce_scatter"  # the constant includes the reduction of whole gradients
+            # DeepSpeed reduces unsharded gradients, which the fitted factor takes into account.
+            kind = "reduce_scatter"
         constants = FITTED if starts or not exchange else replace(FITTED, link_latency=0.0)
         seconds = links.SECONDS[kind](size, cards, card, constants, stride)
         added = FITTED.exchange[exchange] * seconds if exchange else None

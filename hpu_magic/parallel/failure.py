@@ -52,7 +52,7 @@ class RanksFailedError(HPUError):
         interrupted: Sequence[int] = (),
         advice: Sequence[str] = (),
     ) -> None:
-        # A process that ended caused the other failures, even if its end was detected later.
+        # A process that ended is probably the cause of the other failures, so it is listed first.
         self.failures = dict(sorted(failures.items(), key=lambda item: bool(item[1].name)))
         self.interrupted = list(interrupted)
         super().__init__(" ".join([*self._sentences(), *advice]))

@@ -11,8 +11,8 @@ NOWHERE = "is not used as a device and was not changed"
 MORE = "contains settings other than the device and was not changed"
 SAVED = "is a device in a saved file and was not changed"
 SEVERAL = (
-    "is also used as ordinary text, where several devices would become the same text, so it was "
-    "not changed: use separate strings for devices and for other text"
+    "is also used as ordinary text, and several devices would be replaced with the same text, so "
+    "it was not changed: use separate strings for devices and for other text"
 )
 
 

@@ -56,9 +56,9 @@ class Operations:
     eager: Column
     """1 for operations that run in eager mode between compiled graphs."""
     graph: Column
-    """Number of the graph that contains the operation, if no collective divides it."""
+    """Number of the graph that contains the operation, without the divisions by collectives."""
     part: Column
-    """Number of the graph that contains the operation, divided by collectives."""
+    """Number of the part of this graph between two collectives."""
     optimizer: Column
     """1 for operations of the optimizer, which runs once per step."""
 
@@ -106,7 +106,7 @@ class _Reader:
             number for number, each in enumerate(program.storages) if each.role is Role.WEIGHTS
         }
         self._products: list[tuple[float, ...]] = []
-        self._from_matrix: set[int] = set()  # storages that the matrix engines wrote last
+        self._from_matrix: set[int] = set()  # storages last written by the matrix engines
 
     def read(self, mode: str, fused_attention: bool) -> tuple[Operations, Products]:
         program = self._program

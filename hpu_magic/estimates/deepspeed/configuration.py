@@ -363,7 +363,7 @@ def _optimizer(found: Mapping[str, Any]) -> str | None:
             "DeepSpeed: use gradient_clipping."
         )
     name = str(kind).lower()
-    # Unlike PyTorch's names of optimizers, DeepSpeed's names are not case-sensitive.
+    # Unlike PyTorch's optimizer names, DeepSpeed's are not case-sensitive.
     if name in _OPTIMIZERS and isinstance(kind, str):
         estimated = _OPTIMIZERS[name]
         torch_adam = value(params, "torch_adam", flag, "optimizer.params")

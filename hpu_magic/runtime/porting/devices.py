@@ -64,8 +64,8 @@ _NOWHERE = "is not used as a device and was not changed"
 _STORED = "is a device in a saved file and was not changed"
 _ALSO = "is also used as ordinary text, which becomes {!r} too"
 _SEVERAL = (
-    "is also used as ordinary text, where several devices would become the same text, so it was "
-    "not changed: use separate strings for devices and for other text"
+    "is also used as ordinary text, and several devices would be replaced with the same text, so "
+    "it was not changed: use separate strings for devices and for other text"
 )
 
 

@@ -128,7 +128,7 @@ class _Shown:
             self._line += part.endswith("\n")
 
     def put(self, text: str, lines: int) -> None:
-        """Append the replacement for a piece that had this number of line breaks."""
+        """Append text that replaces a piece of the source with this number of line breaks."""
         for part in _lines(text):
             self._append(part, added=True)
         self._line += lines

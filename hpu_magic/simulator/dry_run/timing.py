@@ -192,7 +192,7 @@ class Timing:
 
 
 def _data(counts: list[Count]) -> dict[str, Any]:
-    """Return the mean of the counts, and the loader that the last one used, as JSON types."""
+    """Return the mean of the counts of steps, and the loader of the last step, as JSON types."""
     last = counts[-1]
     ranks, ranks_are_known = ranks_of(last.loader)
     names = ("samples", "tokens", "batches", "waited")

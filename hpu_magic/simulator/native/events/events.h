@@ -71,7 +71,7 @@ void emit(Kind kind, const std::string& name, int64_t duration = 0, std::string 
 
 Counter counter(Kind kind);
 
-/// Events of one kind and name that the same lines caused.
+/// Number of events of the same kind and name that the same lines caused.
 struct LineCount {
   Kind kind;
   std::string name;

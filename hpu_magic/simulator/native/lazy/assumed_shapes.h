@@ -22,8 +22,8 @@ bool reads_card(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> argume
 
 /// Returns the results of an operator whose result sizes depend on values. Assumptions: a mask
 /// selects the portion `Assumption::share` of its elements, all elements are distinct, and
-/// non-maximum suppression keeps all boxes. Values that were computed are not assumed. Raises an
-/// error for other operators.
+/// non-maximum suppression keeps all boxes. If the values were computed, the sizes follow from them.
+/// Raises an error for other operators.
 Inference assume_shapes(const c10::OperatorHandle& op, const torch::jit::Stack& arguments);
 
 }  // namespace hpu

@@ -100,7 +100,7 @@ class DryCall {
     }
   }
 
-  /// Replaces the arguments on the stack by assumed results.
+  /// Replaces the arguments on the stack with assumed results.
   void push_results(const Inference& inference, Stack* stack) const {
     auto next = inference.results.begin();
     auto length = inference.lengths.begin();

@@ -23,7 +23,7 @@ bool keeps_host_values(const at::Tensor& tensor);
 /// models.
 bool uses_trained(const torch::jit::Stack& arguments);
 
-/// Returns whether all new results of a call are computed if the operands are known.
+/// Returns whether a dry run computes all new results of a call whose operands are known.
 bool has_computed_results(const Inference& inference, bool uses_trained);
 
 /// Returns whether a tensor contains all bytes of its storage.

@@ -53,7 +53,7 @@ void reserve(size_t bytes);
 /// bytes and `unreserved` more bytes.
 void check_room(size_t bytes, int64_t unreserved = 0);
 
-/// Frees memory and calls `attempt` again, like the bridge before it raises an error. Simulated
+/// Frees memory and calls `attempt` again, as the bridge does before it raises an error. Simulated
 /// memory is never fragmented, so only cached memory can be freed. Freeing it helps if the host is
 /// out of memory, but not if the card is full.
 bool defragment(const std::function<bool()>& attempt);

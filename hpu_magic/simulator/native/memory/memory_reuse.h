@@ -23,7 +23,7 @@ class MemoryReuse {
   /// Returns the memory of an output of this size that has not been used yet, or null.
   void* borrow(size_t bytes);
 
-  /// Ends the reuse on this thread after the kernel has run. Each result of the kernel may be in
+  /// Ends the reuse on this thread after the kernel has run. Any result of the kernel may use
   /// the memory of any output.
   static void stop();
 
