@@ -12,6 +12,8 @@ from tiny_models import llama, tokens
 from torch import nn
 from two_cards import reset_state
 
+from hpu_magic.simulator.cards import driver
+
 
 @pytest.fixture(autouse=True)
 def _new_state(shell):
@@ -160,7 +162,8 @@ def test_device_numbers_refer_to_the_only_card(model):
     from accelerate import dispatch_model
 
     expected = model(tokens()).logits.detach()
-    spread = dispatch_model(model, {"model": 0, "lm_head": 1})
+    second = driver.acquire().module_id + 1
+    spread = dispatch_model(model, {"model": 0, "lm_head": second})
     assert {str(each.device) for each in spread.parameters()} == {"hpu:0"}
     with pytest.raises(RuntimeError, match="start another process to use another card"):
         assert_equals(spread, expected, {"hpu:0"})
