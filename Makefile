@@ -138,7 +138,7 @@ SSE41 := ONEDNN_MAX_CPU_ISA=SSE41 ATEN_CPU_CAPABILITY=default
 
 # Tasks that need a single core or the network run during the compilation of the engine. Each worker
 # uses one thread, because several thread pools on two cores would wait for each other. Tests of the
-# first suite sometimes wait for the processes that they start, so it has an additional worker.
+# first suite often wait for the processes that they start, so it has two additional workers.
 # Browser tests wait for servers and kernels half of the time, so two other groups of tests run at the
 # same time, with one process each, because imports take a large part of their time. The output of
 # each group appears at its end.
@@ -146,7 +146,7 @@ GROUPS := test-browser test-lazy-operators test-lazy-libraries test-avx2 test-ss
 
 test: system
 	@$(MAKE) --no-print-directory -j2 engine lint-python front-end torchvision
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n $$(($(WORKERS) + 1)) -m "not browser"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n $$(($(WORKERS) + 2)) -m "not browser"
 	@$(MAKE) --no-print-directory -j3 --output-sync=target $(GROUPS)
 
 test-browser:
