@@ -113,13 +113,15 @@ def _with_patterns(
 def _stem(module: ModuleShare) -> str | None:
     """Return the name of a numbered layer without its number, or None for other modules.
 
-    A number at the end of a name, as in ``encoder_layer_0``, is that of a layer only if the module
-    contains others, because modules like ``fc1`` and ``fc2`` have different roles. Containers, such
-    as the stages ``layer1`` and ``layer2`` of a ResNet, may also have different contents.
+    A number at the end of a name is that of a layer only after an underscore, as in
+    ``encoder_layer_0``, and if the module contains others. Modules such as ``fc1`` and ``fc2``,
+    ``attn1`` and ``attn2``, or the stages ``layer1`` and ``layer2`` of a ResNet have different
+    roles.
     """
     stem = module.name.rstrip("0123456789")
     is_block = module.parts and module.kind not in _CONTAINERS
-    return stem if stem != module.name and (not stem or is_block) else None
+    is_layer = not stem or (is_block and stem.endswith("_"))
+    return stem if stem != module.name and is_layer else None
 
 
 def _name_of(paths: Sequence[str], pattern: str, kind: str) -> str:

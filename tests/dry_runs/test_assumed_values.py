@@ -92,6 +92,34 @@ def test_unknown_elements_stay_unknown(dry):
     assert sum(line.count for line in result.stand_ins) == 4
 
 
+MASKS = {
+    "and": "known & assumed",
+    "and of a cast": "(known & assumed).int().bool()",
+    "written": "assumed.clone().logical_and_(known)",
+    "product": "(known.int() * assumed.int()).bool()",
+    "where": "torch.where(known, assumed, False)",
+    "filled": "assumed.masked_fill(~known, False)",
+}
+
+
+@pytest.mark.parametrize("lazy", ["0", "1"])
+@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
+def test_elements_that_a_known_mask_excludes_are_not_selected(dry, monkeypatch, mask, lazy):
+    monkeypatch.setenv("PT_HPU_LAZY_MODE", lazy)
+    result, output = dry(
+        f"""
+        import torch
+        labels = torch.tensor([1, -100, 2, 3], device="hpu")
+        known, assumed = labels != -100, torch.rand(4, device="hpu") >= 0
+        mask = {mask}
+        for found in (labels[mask], labels.masked_select(mask), labels[torch.where(mask)[0]]):
+            print(torch.bincount(found, minlength=10).shape)
+        """
+    )
+    assert output == "torch.Size([10])\n" * 3
+    assert result.error is None
+
+
 def test_loop_over_the_classes_of_detections_runs_once_for_each_class(dry):
     """As in torchvision's `batched_nms` in the evaluation of Faster R-CNN."""
     result, output = dry(

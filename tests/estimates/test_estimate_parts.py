@@ -196,6 +196,8 @@ def test_numbered_blocks_are_merged_but_parts_with_different_roles_are_not():
     for number in (1, 2):
         classes |= {f"stage{number}": "Sequential", f"stage{number}.conv": "Conv2d"}
         times += [(f"stage{number}.conv", 0.25 * number, "matrix")]
+        classes |= {f"attn{number}": "Attention", f"attn{number}.out": "Linear"}
+        times += [(f"attn{number}.out", 0.03125 * number, "matrix")]
     classes |= {"block1": "Block", "block1.fc1": "Linear"}
     times += [("block1.fc1", 0.125, "matrix")]
     model = shares(classes, times, {})
@@ -206,11 +208,15 @@ def test_numbered_blocks_are_merged_but_parts_with_different_roles_are_not():
         ("stage2.conv", 0.5),
         ("stage1.conv", 0.25),
         ("block1.fc1", 0.125),
+        ("attn2.out", 0.0625),
+        ("attn1.out", 0.03125),
     ]
     assert [path for path, each in merged(model).walk() if not each.parts] == [
         "encoder.encoder_layer_0 to encoder_layer_2.fc1",
         "encoder.encoder_layer_0 to encoder_layer_2.fc2",
         "stage1.conv",
+        "attn1.out",
         "stage2.conv",
+        "attn2.out",
         "block1.fc1",
     ]

@@ -50,6 +50,12 @@ at::Tensor sorted_indices(
   return at::arange(sizes[dim]).view(shape).expand(sizes);
 }
 
+/// Returns whether an assumed mask selects all elements.
+bool selects_all(const at::Tensor& mask) {
+  const Assumption& assumption = *assumption_of(mask.storage());
+  return assumption.share >= 1 && !assumption.excludes;
+}
+
 /// Returns a selected tensor or an index on the CPU. Sets `usable` to false if its values are
 /// unknown. An assumed mask selects all elements.
 at::Tensor operand(const at::Tensor& tensor, bool is_index, bool& usable) {
@@ -64,7 +70,7 @@ at::Tensor operand(const at::Tensor& tensor, bool is_index, bool& usable) {
     usable = usable && keeps_host_values(tensor);
     return usable ? host_view(tensor) : tensor;
   }
-  usable = usable && is_index && assumption_of(tensor.storage())->share >= 1;
+  usable = usable && is_index && selects_all(tensor);
   return usable ? at::ones(tensor.sizes(), at::kBool) : tensor;
 }
 
@@ -100,8 +106,7 @@ at::Tensor values_of(
   }
   if (name == "aten::nonzero") {
     const at::Tensor mask = arguments[0].toTensor();
-    const bool all = assumption_of(mask.storage())->share >= 1;
-    return all ? at::ones(mask.sizes(), at::kBool).nonzero() : at::Tensor();
+    return selects_all(mask) ? at::ones(mask.sizes(), at::kBool).nonzero() : at::Tensor();
   }
   const bool selects = name == "aten::masked_select" || name == "aten::index";
   return selects ? selected(op, arguments) : at::Tensor();

@@ -187,6 +187,38 @@ double share_of(const at::Tensor& source) {
                                                          : 1;
 }
 
+/// Returns whether an operand is a known mask with elements that are not selected, or an assumed
+/// tensor that was computed from such a mask.
+bool excludes_elements(const at::Tensor& operand, bool multiplies) {
+  if (!operand.defined() || !on_device(operand)) {
+    return false;
+  }
+  if (stand_ins::assumed(operand)) {
+    return assumption_of(operand.storage())->excludes;
+  }
+  const at::ScalarType type = operand.scalar_type();
+  const bool selects = type == at::kBool || (multiplies && at::isIntegralType(type, false));
+  if (!selects || !keeps_host_values(operand) || !has_memory(operand.storage())) {
+    return false;
+  }
+  const KernelsOnly kernels_only;
+  return !host_view(operand).all().item<bool>();
+}
+
+bool excludes_elements(const c10::OperatorHandle& op, const Stack& arguments) {
+  const std::string& name = op.schema().name();
+  const bool multiplies = name == "aten::mul" || name == "aten::mul_" ||
+      name == "aten::bitwise_and" || name == "aten::bitwise_and_" || name == "aten::logical_and" ||
+      name == "aten::logical_and_";
+  bool excludes = false;
+  for (const c10::IValue& argument : arguments) {
+    for_each_tensor(argument, [&excludes, multiplies](const at::Tensor& tensor) {
+      excludes = excludes || excludes_elements(tensor, multiplies);
+    });
+  }
+  return excludes;
+}
+
 }  // namespace
 
 void assume_result(const at::Tensor& result, const c10::OperatorHandle& op, const Stack& arguments) {
@@ -195,7 +227,9 @@ void assume_result(const at::Tensor& result, const c10::OperatorHandle& op, cons
   const double share = is_copy(name) ? share_of(arguments[copied_argument(name)].toTensor())
       : before.assumed               ? 1
                                      : before.share;
+  const bool excludes = excludes_elements(op, arguments);
   assume_value(result, InferredValues(op, arguments).of(result), share);
+  assumption_of(result.storage())->excludes = excludes;
 }
 
 void assume_copy(const at::Tensor& source, const at::Tensor& destination) {
@@ -205,7 +239,9 @@ void assume_copy(const at::Tensor& source, const at::Tensor& destination) {
     bool usable = true;
     value = value_of_all(source, usable);
   }
+  const bool excludes = excludes_elements(source, false);
   assume_value(destination, value, share_of(source));
+  assumption_of(destination.storage())->excludes = excludes;
 }
 
 }  // namespace hpu

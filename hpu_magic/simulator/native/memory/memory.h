@@ -79,6 +79,7 @@ struct Assumption {
   int64_t value = 0;  // the value of integers and Booleans
   double share = 1;  // the portion of a mask's elements that are true
   std::optional<double> number{};  // the value of floating-point elements, if it was inferred
+  bool excludes = false;  // whether known operands exclude some elements of a mask
 };
 
 /// Returns the assumption about a device storage, or null for a storage on another device.
