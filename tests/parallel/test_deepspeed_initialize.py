@@ -63,7 +63,7 @@ def initialize(notebook):
 
 
 def test_indivisible_batch_is_one_error(notebook):
-    below = notebook.run(INITIALIZE.format("5"))
+    below = notebook.run(INITIALIZE.format("5").replace("--grace 0.5", "--grace 60"))
     assert below.error.count("Traceback") == 1
     sentence = "Ranks 0 and 1 raised AssertionError: Check batch related parameters."
     assert sentence in below.error
