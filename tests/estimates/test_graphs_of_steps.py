@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.backends.distributed import DDPOptimizer
 
 from hpu_magic.estimates.cost.graphs import graphs_of
 from hpu_magic.estimates.layout import Buckets, parse
@@ -15,12 +16,16 @@ from hpu_magic.estimates.tracing.step import StepOptions, trace_step
 
 @pytest.fixture(scope="module")
 def program():
-    """The program of four layers, each of which has 16 MiB of gradients."""
+    return four_layers()
+
+
+def four_layers(*, compiled=False):
+    """Return the program of four layers, each of which has 16 MiB of gradients."""
     layers = [nn.Sequential(nn.Linear(2048, 2048, bias=False), nn.ReLU()) for _ in range(4)]
     with torch.device("meta"):
         model = nn.Sequential(*layers)
         inputs = torch.ones(8, 2048)
-    return trace_step(model, (inputs,), {}, StepOptions(optimizer=maker("sgd")))
+    return trace_step(model, (inputs,), {}, StepOptions(optimizer=maker("sgd"), compiled=compiled))
 
 
 def phases(program, numbers):
@@ -139,8 +144,102 @@ def test_ddp_divides_compiled_graphs_at_buckets():
     ]
 
 
+SIZE = 1024
+
+
+class CrossAttention(nn.Module):
+    """Attention whose queries, keys and values use different parts of a weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.MultiheadAttention(SIZE, 8) for _ in range(2))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = x + layer(x, x + 1, x + 2, need_weights=False)[0]
+        return x
+
+
+class RepeatedLayers(nn.Module):
+    """Two layers that run three times; PyTorch counts their weights in each run."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(SIZE, SIZE), nn.ReLU(), nn.Linear(SIZE, SIZE))
+
+    def forward(self, x):
+        for _ in range(3):
+            x = self.layers(x)
+        return x
+
+
+class TiedEmbedding(nn.Module):
+    """A language model whose last layer uses the weight of the embedding."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(2048, SIZE)
+        self.layers = nn.Sequential(*[nn.Linear(SIZE, SIZE) for _ in range(4)])
+        self.head = nn.Linear(SIZE, 2048, bias=False)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, x):
+        return self.head(self.layers(self.embedding(x.argmax(-1))))
+
+
+class JoinedWeights(nn.Module):
+    """Layers whose weights are concatenated; PyTorch does not count weights in lists."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(SIZE, SIZE), nn.Linear(SIZE, SIZE)
+        self.last = nn.Linear(2 * SIZE, SIZE)
+
+    def forward(self, x):
+        for _ in range(2):
+            x = self.last(x @ torch.cat([self.first.weight, self.second.weight], 1))
+        return x
+
+
+def graphs_of_pytorch(model, inputs, size, dtype):
+    """Count the graphs into which PyTorch divides a forward pass."""
+    graphs = []
+
+    def compiled(graph, _):
+        graphs.append(graph)
+        return graph.forward
+
+    optimizer = DDPOptimizer(size, compiled)
+    torch._dynamo.reset()
+    with torch.autocast("cpu", dtype, enabled=dtype is not None):
+        torch.compile(model, backend=optimizer.compile_fn)(inputs)
+    return len(graphs)
+
+
+@pytest.mark.parametrize("dtype", [None, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("kind", "count"),
+    [(CrossAttention, 2), (RepeatedLayers, 4), (TiedEmbedding, 4), (JoinedWeights, 2)],
+)
+def test_ddp_divides_compiled_graphs_like_pytorch(kind, count, dtype):
+    size = 8 * 2**20
+    model, inputs = kind(), torch.ones(2, 8, SIZE)
+    assert graphs_of_pytorch(model, inputs, size, dtype) == count
+    options = StepOptions(autocast=dtype, optimizer=maker("sgd"), compiled=True)
+    program = trace_step(model, (inputs,), {}, options)
+    layout = replace(parse(8, "ddp"), buckets=Buckets(others=size))
+    graphs = graphs_of(program, "compile", layout)
+    forward = (
+        number
+        for number, operation in enumerate(program.operations)
+        if operation.phase is Phase.FORWARD and number not in graphs.eager
+    )
+    assert len({graphs.whole[number] for number in forward}) == count
+
+
 @pytest.mark.parametrize(("mode", "count"), [("lazy", 2), ("compile", 6)])
-def test_large_buckets_divide_graphs_rarely(program, mode, count):
+def test_large_buckets_divide_graphs_rarely(mode, count):
+    program = four_layers(compiled=mode == "compile")
     # PyTorch always divides compiled code after the first MiB of weights.
     size = 2**30
     layout = replace(parse(8, "ddp"), buckets=Buckets(size, size, copies=False))

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from hpu_magic.estimates.cost.products import name_of
 from hpu_magic.estimates.layout import FIRST_BUCKET, Layout
-from hpu_magic.estimates.tracing.program import Operation, Phase, Program
+from hpu_magic.estimates.tracing.program import NEVER, Operation, Phase, Program
 
 LAYER = re.compile(r"(?:.*?\.)??\d+(?=\.|$)")
 """Matches the path of the outermost layer of a list that contains a module."""
@@ -115,25 +115,25 @@ def _gradient_of_loss(program: Program) -> Iterator[int]:
 def _buckets(program: Program, size: int) -> list[int]:
     """Return the bucket of each operation, like `torch._dynamo.backends.distributed.DDPOptimizer`.
 
-    It adds up the sizes of weights in the reverse order of the forward pass, and begins a bucket
-    before the operator that completes the previous one. Operators without weights at the start of
-    the forward pass do not have their own bucket.
+    It adds up the sizes of the weights that are arguments of each function, in the reverse order of
+    the forward pass, and begins a bucket before the call that completes the previous one. Calls
+    without weights at the start of the forward pass do not have their own bucket.
     """
     trained = {each.weight for each in program.parameters if each.trained}
     forward = [
         number for number, each in enumerate(program.operations) if each.phase is Phase.FORWARD
     ]
     starts = list[int]()
-    filled, limit, first = 0, FIRST_BUCKET, 0
+    filled, limit, first, call = 0, FIRST_BUCKET, 0, NEVER
     for number in reversed(forward):
-        if filled >= limit:
-            starts.append(first)
-            filled, limit = 0, size
-        first = number
-        operation = program.operations[number]
-        if not operation.is_view:
-            used = {each.storage for each in operation.reads} & trained
+        after, call = call, program.operations[number].call
+        if call == NEVER or call != after:
+            if filled >= limit:
+                starts.append(first)
+                filled, limit = 0, size
+            used = trained & program.calls[call] if call != NEVER else ()
             filled += sum(program.storages[each].bytes for each in used)
+        first = number
     if not filled:
         starts = starts[:-1]
     return _bucket_of_operations(program, set(starts))

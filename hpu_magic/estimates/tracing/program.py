@@ -105,6 +105,8 @@ class Operation:
     node: int = NEVER
     """Sequence number of the autograd node that the operation creates or, in the backward pass, the
     node that runs; `NEVER` if it is unknown."""
+    call: int = NEVER
+    """Index in `Program.calls` of the call that runs the operation; `NEVER` if it is unknown."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         # PyTorch's operators cannot be pickled, so they are looked up by name.
@@ -158,6 +160,9 @@ class Program:
     """Size of the first dimension of the inputs."""
     tokens: int = 0
     """Number of tokens in the inputs; 0 if the inputs are images or other signals."""
+    calls: list[frozenset[int]] = field(default_factory=list)
+    """The calls of PyTorch functions in a forward pass that is compiled for training: the storages
+    of the parameters that are arguments of each call."""
 
     def of_role(self, role: Role) -> int:
         """Return the total size in bytes of all storages with this role."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from inspect import signature
 from typing import Any
@@ -14,7 +14,7 @@ from torch import nn
 from hpu_magic import units
 from hpu_magic.estimates.errors import EstimateError
 from hpu_magic.estimates.tracing import optimizers, twins
-from hpu_magic.estimates.tracing.decompositions import compiling, decompositions
+from hpu_magic.estimates.tracing.decompositions import FunctionCalls, compiling, decompositions
 from hpu_magic.estimates.tracing.fake_card import device_type, fake_card
 from hpu_magic.estimates.tracing.modules import RunningModules
 from hpu_magic.estimates.tracing.program import Parameter, Program, Role, card_bytes
@@ -132,8 +132,14 @@ class _Step:
 
     def _forward(self, args: Any, kwargs: Any) -> Any:
         dtype = self._options.autocast
-        compiles = compiling() if self._options.compiled else nullcontext()
-        with compiles, torch.autocast(device_type(), dtype=dtype, enabled=dtype is not None):
+        with ExitStack() as stack:
+            stack.enter_context(
+                torch.autocast(device_type(), dtype=dtype, enabled=dtype is not None)
+            )
+            if self._options.compiled:
+                stack.enter_context(compiling())
+            if self._options.compiled and self._options.train:
+                stack.enter_context(FunctionCalls(self._recorder))
             return self._function()(*args, **kwargs)
 
     def _function(self) -> Callable[..., Any]:
