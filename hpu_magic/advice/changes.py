@@ -11,6 +11,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
+from hpu_magic.estimates.layout import Buckets
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -25,6 +27,7 @@ class Choice:
     during: Callable[[], AbstractContextManager[Any]] | None = None
     """Creates the context in which the step is traced, for choices that replace operators."""
     remark: str = ""  # additional information, as a sentence
+    buckets: Buckets = field(default_factory=Buckets)
     needs_lazy_mode: bool = False
     """Whether it needs lazy mode, which the vendor no longer develops."""
 

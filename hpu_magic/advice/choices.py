@@ -18,6 +18,7 @@ from hpu_magic.advice.changes import (
     optimizers,
     precisions,
 )
+from hpu_magic.estimates.layout import Buckets
 from hpu_magic.estimates.result import Estimate
 from hpu_magic.estimates.tracing.recomputation import layers
 
@@ -49,7 +50,11 @@ def choices(
     yield from modes(now, name)
     yield from optimizers(now, code)
     yield from _recomputations(model, base, code)
-    yield from _layouts(base, code) if deepspeed is None else _stages(base, deepspeed)
+    if deepspeed is None:
+        yield from _layouts(base, code)
+        yield from _buckets(base, code)
+    else:  # DeepSpeed has its own buckets
+        yield from _stages(base, deepspeed)
     yield from _operators(model, base, code)
 
 
@@ -157,6 +162,7 @@ _STAGES = {
         "fully_shard({name})  # each of its layers first",
     ),
 }
+_BY_SCRIPT = "it requires changes to the script that runs on all cards"
 _WIDE = "The memory is that of DeepSpeed, which keeps float32 copies of the weights."
 
 
@@ -177,9 +183,25 @@ def _layouts(base: Estimate, name: str) -> Iterator[Choice]:
                 title + more,
                 change.format(name=name),
                 {"cards": cards, "parallel": parallel},
-                by_hand="it requires changes to the script that runs on all cards",
+                by_hand=_BY_SCRIPT,
                 remark=_WIDE if parallel in ("zero1", "zero2") and narrow else "",
             )
+
+
+def _buckets(base: Estimate, name: str) -> Iterator[Choice]:
+    if not base.options.train or base.layout.data == 1 or base.layout.zero:
+        return
+    size = 100
+    yield Choice(
+        "buckets",
+        "Exchange gradients in larger buckets, without copies",
+        "from torch.nn.parallel import DistributedDataParallel\n"
+        f"{name} = DistributedDataParallel(\n"
+        f"    {name}, bucket_cap_mb={size}, gradient_as_bucket_view=True\n"
+        ")",
+        by_hand=_BY_SCRIPT,
+        buckets=Buckets(size * 2**20, size * 2**20, copies=False),
+    )
 
 
 def _stages(base: Estimate, deepspeed: Mapping[str, Any]) -> Iterator[Choice]:

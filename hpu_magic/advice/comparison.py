@@ -11,7 +11,7 @@ from typing import Any
 from torch import nn
 
 from hpu_magic import units
-from hpu_magic.advice.choices import LARGEST_BATCH_FACTOR, Choice, as_code, choices, of_batch
+from hpu_magic.advice.choices import LARGEST_BATCH_FACTOR, Choice, choices, of_batch
 from hpu_magic.advice.suggestion import Gain, Suggestion, estimated
 from hpu_magic.estimates.calls import uncompiled
 from hpu_magic.estimates.deepspeed.configuration import loaded
@@ -67,14 +67,14 @@ class Comparison:
             groups["batch"] = [batch]
         for several in groups.values():
             yield self._suggestion(several)
-        yield from self._buckets(name)
 
     def _with(self, choice: Choice) -> Estimate | None:
         if choice.during is not None:
             return self._with_other_operators(choice.during)
         try:
             if choice.arguments.keys().isdisjoint(_OF_STEP):
-                return self._step.estimate(**self._others | dict(choice.arguments))
+                step = self._step.with_buckets(choice.buckets)
+                return step.estimate(**self._others | dict(choice.arguments))
             return estimate(self._model, *self._inputs, **self._arguments | dict(choice.arguments))
         except EstimateError:
             return None  # the model or the card does not support this choice
@@ -152,27 +152,6 @@ class Comparison:
         if best is None or not self._gains(best):
             return None
         return _Estimated(of_batch(best.batch, self.base, framework), best)
-
-    def _buckets(self, name: str) -> Iterator[Suggestion]:
-        """Suggest larger buckets for the gradient exchange; estimates do not model their effect."""
-        base = self.base
-        if base.layout.data == 1 or base.layout.zero or not base.options.train:
-            return
-        if self._deepspeed is not None:  # it has its own buckets
-            return
-        share = base.prices.exchange / base.seconds
-        if share < 1 - 1 / _LEAST:
-            return
-        yield Suggestion(
-            "Exchange gradients in larger buckets, without copies",
-            f"The gradient exchange takes {share:.0%} of a step ({_by_estimate(base)}); the effect "
-            "of larger buckets is not estimated.",
-            "from torch.nn.parallel import DistributedDataParallel\n"
-            f"{as_code(name)} = DistributedDataParallel(\n"
-            f"    {as_code(name)}, bucket_cap_mb=100, gradient_as_bucket_view=True\n"
-            ")",
-            by_hand="it requires changes to the script that runs on all cards",
-        )
 
 
 def _change_of_time(base: Estimate, found: Estimate) -> str:

@@ -51,10 +51,12 @@ def sizes_on_one_card(program: Program, layout: Layout) -> list[int]:
     """Return the size in bytes of each storage on the card that uses the most memory.
 
     Tensor and pipeline parallelism shard weights, gradients and optimizer state across cards. ZeRO
-    also shards these tensors across cards that process different data. In a pipeline, the first
-    stage uses the most memory, because it keeps the activations of one batch per stage.
+    also shards these tensors across cards that process different data. Gradients that are views of
+    DDP's buckets have no memory of their own. In a pipeline, the first stage uses the most memory,
+    because it keeps the activations of one batch per stage.
     """
     divided = _divided(program, layout.tensor)
+    in_buckets = layout.data > 1 and not layout.zero and not layout.buckets.copies
     sizes = []
     for number, storage in enumerate(program.storages):
         share = 1.0
@@ -64,6 +66,8 @@ def sizes_on_one_card(program: Program, layout: Layout) -> list[int]:
                 share /= layout.replicas(of_experts=storage.of_experts)
         elif number in divided:
             share /= layout.tensor
+        if storage.role is Role.GRADIENTS and in_buckets:
+            share = 0.0
         sizes.append(round(storage.bytes * share))
     return sizes
 

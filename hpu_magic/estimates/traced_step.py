@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -12,7 +14,7 @@ from torch import nn
 from hpu_magic.estimates.calls import Call
 from hpu_magic.estimates.cost.hardware import generation_named
 from hpu_magic.estimates.deepspeed.configuration import check, read
-from hpu_magic.estimates.layout import parse
+from hpu_magic.estimates.layout import Buckets, parse
 from hpu_magic.estimates.options import checked
 from hpu_magic.estimates.result import Estimate
 from hpu_magic.estimates.step_estimate import StepEstimator
@@ -41,6 +43,7 @@ class TracedStep:
     ) -> None:
         self._model, self._call, self._train, self._mode = model, call, train, mode
         self._optimizer = optimizer
+        self._buckets = Buckets()
         self._fixed: dict[str, Any] = {"checkpointing": checkpointing, "loss": loss}
         # Maps each of DeepSpeed's optimizers to its traces; the key None is for the estimate's own
         # optimizer.
@@ -49,6 +52,12 @@ class TracedStep:
     def __repr__(self) -> str:
         kind = "training step" if self._train else "forward pass"
         return f"Trace of a {kind} of {type(self._model).__name__}; call estimate(card=...)."
+
+    def with_buckets(self, buckets: Buckets) -> TracedStep:
+        """Return this step with other buckets of gradients; both use the same traces."""
+        step = copy(self)
+        step._buckets = buckets
+        return step
 
     def estimate(
         self,
@@ -82,7 +91,7 @@ class TracedStep:
             dtype = dtype or configuration.dtype
         replacement = configuration.optimizer if configuration else None
         hardware = generation_named(card)
-        layout = parse(cards, parallel, expert_parallel, imbalance)
+        layout = replace(parse(cards, parallel, expert_parallel, imbalance), buckets=self._buckets)
         options = checked(
             self._model,
             train=self._train,
