@@ -10,6 +10,7 @@ from typing import Any
 from hpu_magic import units
 from hpu_magic.advice.report import Advice
 from hpu_magic.dry_runs.lines import MOST_LINES, Line, Shortage, described_shortage, line_rows
+from hpu_magic.dry_runs.page import page
 from hpu_magic.dry_runs.picture import picture
 from hpu_magic.dry_runs.rank_result import (
     EVENTS,
@@ -22,7 +23,7 @@ from hpu_magic.dry_runs.step_time import StepTime
 from hpu_magic.dry_runs.suggestions import advice
 from hpu_magic.estimates.pictures import memory_plot
 from hpu_magic.estimates.tree import tree_html
-from hpu_magic.runtime.present.report import Report, Row, plain
+from hpu_magic.runtime.present.report import Report, Row
 
 _CUDA = "If this is CUDA code, set PT_HPU_GPU_MIGRATION=1 to run it unchanged"
 _LIGHTNING = "Lightning uses HPUs if the script imports hpu_magic.lightning"
@@ -306,15 +307,7 @@ class DryRun(Report):
 
     def page(self) -> str:
         """Return the result as a complete HTML page."""
-        style = (
-            "font-family:system-ui,sans-serif;max-width:60em;margin:1em auto;padding:0 1em;"
-            "overflow-wrap:anywhere"  # for long lines of code
-        )
-        return (
-            '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-            f"<title>{plain(self.title())}</title></head>"
-            f'<body style="{style}">{self._repr_html_()}</body></html>'
-        )
+        return page(self.title(), self._repr_html_())
 
     def html_body(self) -> str:
         """Return the picture, the table, the notes and the tree of modules as HTML."""
