@@ -277,13 +277,15 @@ class DryRun(Report):
             notes.append(
                 "The time includes the copies for CPU fallbacks, but not the work on the CPU."
             )
-        if self.assumed_indices:
+        operators = {each.what for each in self.assumed_indices}
+        if "aten::topk" in operators:
             card = f", but those of rank 0 {self.imbalance:g} times as often as the mean"
             notes.append(
                 "topk is assumed to select all indices, such as experts, equally often"
-                f"{card if self.is_unbalanced else ''}. The operands of sort are assumed to be "
-                "sorted."
+                f"{card if self.is_unbalanced else ''}."
             )
+        if "aten::sort" in operators:
+            notes.append("The operands of sort are assumed to be sorted.")
         return notes + ([] if self.time is None else self.time.notes())
 
     @property

@@ -66,6 +66,8 @@ def test_values_equal_those_of_a_run_in_which_everything_is_selected(
     with_masks = [code for code in lines[first : lines.index("}")] if "sort" not in code]
     assert assumed == {code.strip() for code in with_masks}
     assert len(result.assumed_indices) == 4
+    assert "The operands of sort are assumed to be sorted." in result.notes()
+    assert "topk" not in str(result)
 
 
 def test_unknown_elements_stay_unknown(dry):
