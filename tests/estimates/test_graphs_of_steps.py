@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 from torch._dynamo.backends.distributed import DDPOptimizer
+from torch.utils.checkpoint import checkpoint
 
 from hpu_magic.estimates.cost.graphs import graphs_of
 from hpu_magic.estimates.layout import Buckets, parse
@@ -201,6 +202,29 @@ class JoinedWeights(nn.Module):
         return x
 
 
+class Recomputed(nn.Module):
+    """Layers that recompute their activations; PyTorch does not divide such a layer."""
+
+    def __init__(self):
+        super().__init__()
+        layers = (nn.Sequential(nn.Linear(SIZE, 4 * SIZE), nn.ReLU()) for _ in range(3))
+        self.layers = nn.ModuleList(
+            nn.Sequential(*each, nn.Linear(4 * SIZE, SIZE)) for each in layers
+        )
+        self.head = nn.Linear(SIZE, SIZE)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = checkpoint(layer, x, use_reentrant=False)
+        return self.head(x)
+
+
+divides_around_checkpoints = pytest.mark.skipif(
+    not hasattr(torch._C._autograd, "_top_saved_tensors_default_hooks"),
+    reason="PyTorch 2.6 cannot divide graphs with checkpoints",
+)
+
+
 def graphs_of_pytorch(model, inputs, size, dtype):
     """Count the graphs into which PyTorch divides a forward pass."""
     graphs = []
@@ -219,7 +243,13 @@ def graphs_of_pytorch(model, inputs, size, dtype):
 @pytest.mark.parametrize("dtype", [None, torch.bfloat16])
 @pytest.mark.parametrize(
     ("kind", "count"),
-    [(CrossAttention, 2), (RepeatedLayers, 4), (TiedEmbedding, 4), (JoinedWeights, 2)],
+    [
+        (CrossAttention, 2),
+        (RepeatedLayers, 4),
+        (TiedEmbedding, 4),
+        (JoinedWeights, 2),
+        pytest.param(Recomputed, 4, marks=divides_around_checkpoints),
+    ],
 )
 def test_ddp_divides_compiled_graphs_like_pytorch(kind, count, dtype):
     size = 8 * 2**20

@@ -8,10 +8,7 @@ from typing import Any
 
 import torch
 from torch._dispatch.python import enable_python_dispatcher
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-
-from hpu_magic.estimates.tracing.recorder import Recorder
 
 _aten = torch.ops.aten
 
@@ -32,24 +29,6 @@ def compiling() -> Iterator[None]:
         yield
     finally:
         torch.compiler._is_compiling_flag = before
-
-
-class FunctionCalls(TorchFunctionMode):
-    """Records the calls of PyTorch functions, each of which is a node of Dynamo's graph."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        super().__init__()
-        self._recorder = recorder
-
-    def __torch_function__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        with self._recorder.call(args):
-            return func(*args, **(kwargs or {}))
 
 
 class _Dropout(TorchDispatchMode):

@@ -160,7 +160,7 @@ class Program:
     """Size of the first dimension of the inputs."""
     tokens: int = 0
     """Number of tokens in the inputs; 0 if the inputs are images or other signals."""
-    calls: list[frozenset[int]] = field(default_factory=list)
+    calls: list[set[int]] = field(default_factory=list)
     """The calls of PyTorch functions in a forward pass that is compiled for training: the storages
     of the parameters that are arguments of each call."""
 

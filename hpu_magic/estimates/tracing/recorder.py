@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 from hpu_magic.estimates.tracing.fake_card import FakeCard, Listener, device_type
+from hpu_magic.estimates.tracing.function_calls import FunctionCalls
 from hpu_magic.estimates.tracing.modules import RunningModules
 from hpu_magic.estimates.tracing.program import (
     NEVER,
@@ -36,11 +37,11 @@ class Recorder:
         self.phase: Phase | None = None
         """The phase of all operations; if None, the state of autograd determines the phase."""
         self.times = 1
+        self.calls: FunctionCalls | None = None
+        """The calls of PyTorch functions to which operations belong, if they are needed."""
         self._listeners: list[Listener | None] = []
         self._card: FakeCard | None = None
         self._closed = False
-        self._arguments: tuple[Any, ...] | None = None
-        self._call = NEVER
         self._place = device_type()
         self._on_host = WeakIdKeyDictionary()
 
@@ -59,24 +60,6 @@ class Recorder:
             yield
         finally:
             self.__exit__()
-
-    @contextmanager
-    def call(self, arguments: tuple[Any, ...]) -> Iterator[None]:
-        """Inside the with block, record operations as part of one call of a PyTorch function."""
-        before = self._arguments, self._call
-        self._arguments, self._call = arguments, NEVER
-        try:
-            yield
-        finally:
-            self._arguments, self._call = before
-
-    def _number_of_call(self) -> int:
-        """Return the index of the current call, and add it when its first operation runs."""
-        if self._arguments is not None and self._call == NEVER:
-            self._call = len(self.program.calls)
-            parameters = (each for each in self._arguments if isinstance(each, torch.nn.Parameter))
-            self.program.calls.append(frozenset(self._index(each) for each in parameters))
-        return self._call
 
     def _listen(self, listener: Listener | None) -> None:
         card = self._card = _active_card()
@@ -149,7 +132,7 @@ class Recorder:
                 arguments=_plain(args),
                 times=self.times,
                 node=node,
-                call=self._number_of_call(),
+                call=NEVER if self.calls is None else self.calls.number(self._index),
             )
         )
 

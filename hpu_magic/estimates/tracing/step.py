@@ -14,8 +14,9 @@ from torch import nn
 from hpu_magic import units
 from hpu_magic.estimates.errors import EstimateError
 from hpu_magic.estimates.tracing import optimizers, twins
-from hpu_magic.estimates.tracing.decompositions import FunctionCalls, compiling, decompositions
+from hpu_magic.estimates.tracing.decompositions import compiling, decompositions
 from hpu_magic.estimates.tracing.fake_card import device_type, fake_card
+from hpu_magic.estimates.tracing.function_calls import FunctionCalls
 from hpu_magic.estimates.tracing.modules import RunningModules
 from hpu_magic.estimates.tracing.program import Parameter, Program, Role, card_bytes
 from hpu_magic.estimates.tracing.recomputation import recomputing
@@ -139,7 +140,7 @@ class _Step:
             if self._options.compiled:
                 stack.enter_context(compiling())
             if self._options.compiled and self._options.train:
-                stack.enter_context(FunctionCalls(self._recorder))
+                self._recorder.calls = stack.enter_context(FunctionCalls(self._program))
             return self._function()(*args, **kwargs)
 
     def _function(self) -> Callable[..., Any]:
