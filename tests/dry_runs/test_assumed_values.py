@@ -19,6 +19,11 @@ few = torch.arange(3.0).to("hpu").expand(2, 3)
 some = scores[:6].view(2, 3) > 0
 boxes = scores[:, None].expand(-1, 4)
 flags = classes > 3
+
+def empty(*sizes):
+    return torch.empty(sizes, dtype=torch.int64, device="hpu")
+
+floats = scores.new_empty(0)
 results = {
     "index": classes[keep],
     "index of rows": classes.view(200, 100)[keep[:200]],
@@ -33,7 +38,13 @@ results = {
     "where": classes[torch.where(keep)[0]],
     "where of a matrix": torch.where(matrix)[1],
     "argwhere": torch.argwhere(some),
+    "nonzero to an empty tensor": torch.nonzero(matrix, out=empty(0)),
+    "nonzero to a tensor": torch.nonzero(matrix, out=empty(20000, 2)),
+    "nonzero to a smaller tensor": torch.nonzero(matrix, out=empty(5)),
+    "nonzero to columns": torch.nonzero(matrix, out=empty(2, 20000).t()),
     "masked_select": classes.masked_select(keep),
+    "masked_select to an empty tensor": torch.masked_select(classes, keep, out=empty(0)),
+    "masked_select to a tensor": torch.masked_select(classes, keep, out=empty(20000)),
     "masked_select of rows": classes.view(200, 100).masked_select(keep[:100]),
     "masked_select of columns": classes[:100].masked_select(matrix),
     "nms": classes[torch.ops.torchvision.nms(boxes, scores, 0.5)],
@@ -41,12 +52,14 @@ results = {
     "sort of columns": matrix.float().sort(dim=0, stable=True)[1],
     "argsort": scores.view(200, 100).argsort(dim=0, descending=True),
     "sort of one": scores[0].sort()[1],
+    "sort to tensors": torch.sort(scores, descending=True, out=(floats, empty(0)))[1],
     "unique": classes[keep].unique(),
     "counts": classes[keep].unique(return_counts=True)[1],
 }
 for name, result in results.items():
     values = result.cpu()
-    print(name, tuple(values.shape), values.dtype, hash(tuple(values.flatten().tolist())))
+    layout = tuple(values.shape), result.stride(), values.dtype
+    print(name, *layout, hash(tuple(values.flatten().tolist())))
 """
 
 
@@ -65,9 +78,59 @@ def test_values_equal_those_of_a_run_in_which_everything_is_selected(
     first = lines.index("results = {") + 1
     with_masks = [code for code in lines[first : lines.index("}")] if "sort" not in code]
     assert assumed == {code.strip() for code in with_masks}
-    assert len(result.assumed_indices) == 4
+    assert len(result.assumed_indices) == 5
     assert "The operands of sort are assumed to be sorted." in result.notes()
     assert "topk" not in str(result)
+
+
+WRONG = {
+    "shape of a mask": "numbers.view(20, 10)[keep[:10]]",
+    "shapes of a mask and indices": "numbers.view(20, 10)[keep[:20], numbers[:3]]",
+    "dimensions of a mask": "numbers[keep.view(20, 10)]",
+    "dtype of nonzero's out": "torch.nonzero(keep, out=scores.new_empty(0))",
+    "dtype of masked_select's out": "torch.masked_select(numbers, keep, out=scores.new_empty(0))",
+}
+
+
+@pytest.mark.parametrize("lazy", ["0", "1"])
+def test_wrong_arguments_have_the_errors_of_a_real_run(dry, forked_script, monkeypatch, lazy):
+    monkeypatch.setenv("PT_HPU_LAZY_MODE", lazy)
+    script = f"""
+import torch
+
+scores = torch.ones(200, device="hpu", requires_grad=True).detach() + torch.rand(200, device="hpu")
+numbers, keep = torch.arange(200, device="hpu"), scores > 0
+for code in {list(WRONG.values())}:
+    try:
+        print(code, eval(code).shape)
+    except Exception as error:
+        print(code, type(error), error)
+"""
+    _, output = dry(script)
+    assert output.count("Error") == len(WRONG)
+    assert output == forked_script(script, simulated=True, PT_HPU_LAZY_MODE=lazy)
+
+
+@pytest.mark.parametrize("lazy", ["0", "1"])
+def test_only_assumed_indices_are_counted(dry, monkeypatch, lazy):
+    monkeypatch.setenv("PT_HPU_LAZY_MODE", lazy)
+    result, output = dry(
+        """
+        import torch
+        from habana_frameworks.torch.core import mark_step
+        known = torch.tensor([3.0, 1.0, 2.0], device="hpu") * 2
+        print(known.argsort().tolist(), known.topk(2)[1].tolist())
+        scores = torch.rand(20000, device="hpu")
+        for _ in range(3):
+            order = scores.argsort()
+            best = scores.topk(2)
+        del order, best
+        mark_step()
+        """
+    )
+    assert output == "[1, 2, 0] [0, 2]\n"
+    counts = [(line.place, line.count) for line in result.assumed_indices]
+    assert counts == [("train.py:8", 3), ("train.py:9", 3)]
 
 
 def test_unknown_elements_stay_unknown(dry):

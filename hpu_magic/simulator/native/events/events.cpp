@@ -34,6 +34,30 @@ int64_t now() {
       .count();
 }
 
+/// Counts an event. If there is a listener, also stores it.
+void add(Event event, const CallerLines& lines) {
+  const std::lock_guard lock(locks::events);
+  Counter& counter = counters[static_cast<size_t>(event.kind)];
+  ++counter.count;
+  counter.nanoseconds += event.duration;
+  counter.longest = std::max(counter.longest, event.duration);
+  if (counting_lines.load(std::memory_order_relaxed)) {
+    const auto& [own, library] = lines;
+    ++by_line[{event.kind, event.name, own.file, own.number, library.file, library.number}];
+  }
+  if (!event.name.empty()) {
+    const bool known = counter.names.size() < kMostNames || counter.names.count(event.name) > 0;
+    ++counter.names[known ? event.name : kOtherNames];
+  }
+  if (listening()) {
+    event.sequence = sequence++;
+    buffer.push_back(std::move(event));
+    if (buffer.size() > kCapacity) {
+      buffer.pop_front();
+    }
+  }
+}
+
 }  // namespace
 
 const char* name_of(Kind kind) {
@@ -69,27 +93,13 @@ void emit(Kind kind, const std::string& name, int64_t duration, std::string deta
   if (counting_lines.load(std::memory_order_relaxed)) {
     lines = caller_lines();
   }
-  const std::lock_guard lock(locks::events);
-  Counter& counter = counters[static_cast<size_t>(kind)];
-  ++counter.count;
-  counter.nanoseconds += duration;
-  counter.longest = std::max(counter.longest, duration);
-  if (counting_lines.load(std::memory_order_relaxed)) {
-    const auto& [own, library] = lines;
-    ++by_line[{kind, name, own.file, own.number, library.file, library.number}];
-  }
-  if (!name.empty()) {
-    const bool known = counter.names.size() < kMostNames || counter.names.count(name) > 0;
-    ++counter.names[known ? name : kOtherNames];
-  }
-  if (listening()) {
-    buffer.push_back(
-        {sequence++, kind, name, now() - duration, duration, std::move(line.file), line.number,
-         std::move(detail)});
-    if (buffer.size() > kCapacity) {
-      buffer.pop_front();
-    }
-  }
+  add({0, kind, name, now() - duration, duration, std::move(line.file), line.number,
+       std::move(detail)},
+      lines);
+}
+
+void emit_at(const CallerLines& lines, Kind kind, const std::string& name) {
+  add({0, kind, name, now(), 0, lines.own.file, lines.own.number, ""}, lines);
 }
 
 Counter counter(Kind kind) {

@@ -68,6 +68,8 @@ void listen(bool on);
 
 /// Counts an event. If there is a listener, also stores the event with the current Python line.
 void emit(Kind kind, const std::string& name, int64_t duration = 0, std::string detail = "");
+/// Counts an event of a call that the user made at these lines and that runs later.
+void emit_at(const CallerLines& lines, Kind kind, const std::string& name);
 
 Counter counter(Kind kind);
 

@@ -12,6 +12,7 @@
 
 #include <ATen/WrapDimUtils.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
@@ -78,8 +79,9 @@ at::Tensor operand(const at::Tensor& tensor, bool is_index, bool& usable) {
 at::Tensor selected(const c10::OperatorHandle& op, Stack stack) {
   bool usable = true;
   for (size_t i = 0; i < stack.size(); ++i) {
-    map_tensors(stack[i], [i, &usable](const at::Tensor& tensor) {
-      return operand(tensor, i == 1, usable);
+    const bool is_out = op.schema().arguments()[i].is_out();
+    map_tensors(stack[i], [i, is_out, &usable](const at::Tensor& tensor) {
+      return is_out ? at::empty({0}, tensor.scalar_type()) : operand(tensor, i == 1, usable);
     });
   }
   if (!usable) {
@@ -120,11 +122,16 @@ void note(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) {
   }
 }
 
+std::shared_ptr<const events::CallerLines> lines_of(
+    const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) {
+  return orders(op, arguments) ? std::make_shared<events::CallerLines>(events::caller_lines())
+                               : nullptr;
+}
+
 void assume(const c10::OperatorHandle& op, const Stack& arguments, const at::Tensor& result) {
-  const bool is_out = is_written(op.schema().returns().back());
   const bool keeps =
       countable(result) || (keeps_host_values(result) && !uses_trained(arguments));
-  if (!skipping::dry_run() || is_out || !keeps || result.numel() == 0 || !covers_storage(result)) {
+  if (!skipping::dry_run() || !keeps || result.numel() == 0 || !covers_storage(result)) {
     return;
   }
   const KernelsOnly kernels;

@@ -70,21 +70,55 @@ Geometry contiguous(std::vector<int64_t> sizes, at::ScalarType dtype) {
       c10::scalarTypeToTypeMeta(dtype)};
 }
 
+/// Raises an error if a mask does not have the sizes of the dimensions that it selects from.
+void check_mask(const at::Tensor& mask, const at::Tensor& self, int64_t first) {
+  for (int64_t dim = 0; dim < mask.dim(); ++dim) {
+    TORCH_CHECK_INDEX(
+        mask.size(dim) == self.size(first + dim), "The shape of the mask ", mask.sizes(),
+        " at index ", dim, " does not match the shape of the indexed tensor ", self.sizes(),
+        " at index ", first + dim);
+  }
+}
+
 /// Replaces each mask among the indices with as many indices as the mask is assumed to select.
 Inference assume_index(const c10::OperatorHandle& op, Stack arguments) {
+  const at::Tensor self = arguments[0].toTensor();
   c10::List<std::optional<at::Tensor>> indices;
   for (const std::optional<at::Tensor>& index : arguments[1].toOptionalTensorVector()) {
-    if (!index || !is_mask(*index)) {
+    if (!index || !index->defined() || !is_mask(*index)) {
       indices.push_back(index);
       continue;
     }
+    check_mask(*index, self, static_cast<int64_t>(indices.size()));
     const at::Tensor positions = at::empty({selected(*index)}, at::kLong);
     for (int64_t dim = 0; dim < index->dim(); ++dim) {
       indices.push_back(positions);
     }
   }
   arguments[1] = std::move(indices);
-  return infer(op, arguments, signature_of(op, arguments));
+  const Signature signature = signature_of(op, arguments);
+  const Inference& inference = infer(op, arguments, signature);
+  return inference.known ? inference : infer_on_host(op, arguments, signature);
+}
+
+/// Moves the sizes of results to the out= arguments that the results are written to.
+void write_to_arguments(
+    const c10::OperatorHandle& op, const Stack& arguments, Inference& inference) {
+  auto result = inference.results.begin();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!op.schema().arguments()[i].is_out()) {
+      continue;
+    }
+    const at::Tensor out = arguments[i].toTensor();
+    if (out.dtype() != result->dtype) {
+      infer_on_host(op, arguments, signature_of(op, arguments));  // raises the kernel's error
+    }
+    if (out.sizes() != result->sizes) {
+      inference.resized.push_back({i, 0, *result});
+    }
+    ++result;
+  }
+  inference.results.erase(inference.results.begin(), result);
 }
 
 int64_t integer(Arguments arguments, const c10::OperatorHandle& op, const char* name) {
@@ -119,6 +153,45 @@ Inference assume_distinct(const c10::OperatorHandle& op, const Stack& arguments)
     inference.results.push_back(contiguous({counts ? count : 0}, at::kLong));
   }
   return inference;
+}
+
+/// Returns the sizes of the results of an operator that selects or counts elements.
+Inference assume_selection(const c10::OperatorHandle& op, const Stack& arguments) {
+  const std::string_view name = name_of(op);
+  const at::Tensor self = arguments[0].toTensor();
+  Inference inference;
+  inference.known = true;
+  if (name == "aten::nonzero") {
+    const int64_t count = selected(self);
+    inference.results.push_back(  // a kernel writes one column after the other
+        {true, {count, self.dim()}, {1, count}, 0, c10::scalarTypeToTypeMeta(at::kLong)});
+  } else if (name == "aten::masked_select") {
+    const at::Tensor mask = arguments[1].toTensor();
+    const auto sizes = at::infer_size(self.sizes(), mask.sizes());
+    const int64_t repeats =
+        mask.numel() > 0 ? c10::multiply_integers(sizes) / mask.numel() : 0;
+    inference.results.push_back(contiguous({selected(mask) * repeats}, self.scalar_type()));
+  } else if (name == "aten::bincount") {
+    const bool weighted = arguments[1].isTensor() && arguments[1].toTensor().defined();
+    const at::ScalarType dtype = !weighted ? at::kLong
+        : arguments[1].toTensor().scalar_type() == at::kFloat ? at::kFloat
+                                                              : at::kDouble;
+    inference.results.push_back(
+        contiguous({std::max<int64_t>(integer(arguments, op, "minlength"), 1)}, dtype));
+  } else if (name == "torchvision::nms") {
+    inference.results.push_back(contiguous({self.size(0)}, at::kLong));
+  } else {
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        false, op.operator_name(), ": the size of its result depends on values that a dry run does "
+        "not compute. Pass a fixed size instead, for example with output_size or minlength, or "
+        "compute its operand on the CPU.");
+  }
+  return inference;
+}
+
+bool removes_duplicates(std::string_view name) {
+  return name == "aten::_unique2" || name == "aten::_unique" || name == "aten::unique_consecutive" ||
+      name == "aten::unique_dim" || name == "aten::unique_dim_consecutive";
 }
 
 }  // namespace
@@ -159,43 +232,15 @@ bool reads_card(const c10::OperatorHandle& op, Arguments arguments) {
 }
 
 Inference assume_shapes(const c10::OperatorHandle& op, const Stack& arguments) {
-  const std::string_view name = name_of(op);
-  const at::Tensor self = arguments[0].toTensor();
   if (!knows_selection(op, arguments)) {
     events::emit(events::Kind::assumed_shape, c10::toString(op.operator_name()));
   }
   if (indexes(op)) {
     return assume_index(op, arguments);
   }
-  Inference inference;
-  inference.known = true;
-  if (name == "aten::nonzero") {
-    inference.results.push_back(contiguous({selected(self), self.dim()}, at::kLong));
-  } else if (name == "aten::masked_select") {
-    const at::Tensor mask = arguments[1].toTensor();
-    const auto sizes = at::infer_size(self.sizes(), mask.sizes());
-    const int64_t repeats =
-        mask.numel() > 0 ? c10::multiply_integers(sizes) / mask.numel() : 0;
-    inference.results.push_back(contiguous({selected(mask) * repeats}, self.scalar_type()));
-  } else if (name == "aten::_unique2" || name == "aten::_unique" ||
-             name == "aten::unique_consecutive" || name == "aten::unique_dim" ||
-             name == "aten::unique_dim_consecutive") {
-    return assume_distinct(op, arguments);
-  } else if (name == "aten::bincount") {
-    const bool weighted = arguments[1].isTensor() && arguments[1].toTensor().defined();
-    const at::ScalarType dtype = !weighted ? at::kLong
-        : arguments[1].toTensor().scalar_type() == at::kFloat ? at::kFloat
-                                                              : at::kDouble;
-    inference.results.push_back(
-        contiguous({std::max<int64_t>(integer(arguments, op, "minlength"), 1)}, dtype));
-  } else if (name == "torchvision::nms") {
-    inference.results.push_back(contiguous({self.size(0)}, at::kLong));
-  } else {
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        false, op.operator_name(), ": the size of its result depends on values that a dry run does "
-        "not compute. Pass a fixed size instead, for example with output_size or minlength, or "
-        "compute its operand on the CPU.");
-  }
+  Inference inference = removes_duplicates(name_of(op)) ? assume_distinct(op, arguments)
+                                                        : assume_selection(op, arguments);
+  write_to_arguments(op, arguments, inference);
   return inference;
 }
 

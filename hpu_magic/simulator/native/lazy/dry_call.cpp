@@ -4,6 +4,7 @@
 #include "calls/stand_ins.h"
 #include "calls/tensors_of.h"
 #include "calls/thread_modes.h"
+#include "events/events.h"
 #include "lazy/assumed_indices.h"
 #include "lazy/assumed_shapes.h"
 #include "lazy/inference.h"
@@ -98,6 +99,15 @@ class DryCall {
       tensor.unsafeGetTensorImpl()->set_sizes_and_strides(
           each.geometry.sizes, each.geometry.strides);
     }
+  }
+
+  /// Returns the last result if it is a tensor that the call writes to.
+  at::Tensor last_written() const {
+    if (schema_.returns().empty() || !is_written(schema_.returns().back())) {
+      return {};
+    }
+    const c10::IValue last = written_argument(*schema_.returns().back().alias_info());
+    return last.isTensor() ? last.toTensor() : at::Tensor();
   }
 
   /// Replaces the arguments on the stack with assumed results.
@@ -300,8 +310,12 @@ bool assume_node(const Node& node) {
     }
   }
   call.assume_written();
-  if (!node.outputs.empty() && node.outputs.back().defined()) {
-    assumed_indices::assume(node.op, node.arguments, node.outputs.back());
+  if (node.lines) {
+    events::emit_at(*node.lines, events::Kind::assumed_indices, node.op.schema().name());
+  }
+  const at::Tensor last = node.outputs.empty() ? call.last_written() : node.outputs.back();
+  if (last.defined()) {
+    assumed_indices::assume(node.op, node.arguments, last);
   }
   return true;
 }

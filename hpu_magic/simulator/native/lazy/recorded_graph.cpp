@@ -3,6 +3,7 @@
 #include "calls/generator.h"
 #include "calls/tensors_of.h"
 #include "calls/thread_modes.h"
+#include "lazy/assumed_indices.h"
 #include "lazy/dry_call.h"
 #include "lazy/known_values.h"
 #include "memory/memory.h"
@@ -200,6 +201,7 @@ void RecordedGraph::add(
   Node node{op, {}, {}, inference.resized};
   node.arguments.reserve(arguments.size());
   node.uses_trained = skipping::dry_run() && uses_trained(arguments);
+  node.lines = assumed_indices::lines_of(op, arguments);
   hash_ = mixed(hash_, signature);
   for (size_t i = 0; i < arguments.size(); ++i) {
     node.arguments.push_back(held(arguments[i], is_written(op.schema().arguments()[i])));

@@ -2,11 +2,13 @@
 #pragma once
 
 #include "calls/host_call.h"
+#include "events/events.h"
 #include "lazy/inference.h"
 
 #include <c10/core/DefaultDtype.h>
 
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -20,6 +22,7 @@ struct Node {
   std::vector<at::Tensor> outputs;
   std::vector<Resized> resized;  // applied to the handles when the node runs
   bool uses_trained = false;  // see lazy/known_values.h; false outside of dry runs
+  std::shared_ptr<const events::CallerLines> lines{};  // see lazy/assumed_indices.h
   c10::ScalarType default_dtype = c10::get_default_dtype_as_scalartype();
 
   void run() const;

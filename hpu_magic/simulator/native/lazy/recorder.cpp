@@ -4,7 +4,6 @@
 #include "calls/policy.h"
 #include "calls/tensors_of.h"
 #include "events/events.h"
-#include "lazy/assumed_indices.h"
 #include "lazy/dry_call.h"
 #include "lazy/inference.h"
 #include "lazy/recipe_cache.h"
@@ -297,7 +296,6 @@ void record(const c10::OperatorHandle& op, Stack* stack) {
     run_now(op, stack, Cause::data_dependent_shape);
     return;
   }
-  assumed_indices::note(op, arguments);
   graph.add(op, arguments, inference, signature.hash, stack);
   if (graph.nodes.size() >= limit && !capture.active) {
     flush(Cause::mark_step);
