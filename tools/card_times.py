@@ -1,6 +1,6 @@
-"""Compare the time of training steps of larger models in dry runs with estimates.
+"""Compare the time of steps of larger models in dry runs with estimates.
 
-Usage: python tools/card_times.py [--cards N] [--mode MODE] [STEP...]
+Usage: python tools/card_times.py [--cards N] [--mode MODE] [--inference] [STEP...]
 
 Prints the time of each step from a dry run and from `hpu_magic.estimate`, and writes a summary into
 the table in ``docs/simulator.md`` if all steps run. Fails if the times of a step differ by more
@@ -13,8 +13,9 @@ import argparse
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -29,20 +30,26 @@ from differences import COLUMNS, LARGEST, row  # noqa: E402  (needs the path abo
 from page_table import PageTable  # noqa: E402
 
 PAGE = _ROOT / "docs" / "simulator.md"
-MODES = ("eager", "lazy", "compile")
+MODES = {True: ("eager", "lazy", "compile"), False: ("eager", "lazy", "graphs", "compile")}
+"""The modes of training and inference."""
 CARDS = 8
 """The number of cards in the table."""
-DIFFERENT: dict[str, dict[str, str]] = {
-    "eager": {},
-    "lazy": {},
-    "compile": {"MLP, DDP": "the compiled optimizer consists of many operators"},
+_TENSOR_PARALLEL = ("Llama-8B", "Mistral-7B", "Qwen2-7B")
+_HOST_READS = ("GPT-2", "T5-base")
+"""Models whose copies on each card read values on the host."""
+DIFFERENT: dict[str, str] = {
+    "MLP, DDP": "the compiled optimizer consists of many operators",
+    **{
+        f"{name}, tensor parallel": "PyTorch copies the tensors of compiled collectives"
+        for name in ("MLP", *_TENSOR_PARALLEL)
+    },
 }
-"""Steps that are known to differ in each mode, and the causes."""
+"""Steps that are known to differ in compiled code, and the causes."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """A model, its inputs, and how cards share the work: ``"ddp"`` or ``"fsdp"``."""
+    """A model, its inputs, and how cards share the work: ``"ddp"``, ``"fsdp"`` or ``"tp"``."""
 
     build: Callable[[], nn.Module]
     inputs: Callable[[], dict[str, torch.Tensor]]
@@ -106,6 +113,20 @@ class _MLP(nn.Module):
         for block in self.blocks:
             x = block(x)
         return x
+
+
+class _FeedForward(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up_proj, self.down_proj = nn.Linear(8192, 32768), nn.Linear(32768, 8192, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.down_proj(nn.functional.gelu(self.up_proj(x)))
+        return y
+
+
+def _feed_forward() -> nn.Module:
+    return nn.Sequential(*(_FeedForward() for _ in range(8))).to(torch.bfloat16)
 
 
 def _mlp() -> nn.Module:
@@ -179,9 +200,25 @@ STEPS = {
     ),
     "MLP, FSDP": Step(_mlp, lambda: {"x": torch.ones(4096, 8192, dtype=torch.bfloat16)}, "fsdp"),
 }
+INFERENCE = {
+    "MLP, tensor parallel": Step(
+        _feed_forward, lambda: {"input": torch.ones(4096, 8192, dtype=torch.bfloat16)}, "tp"
+    ),
+    **{
+        name.replace("DDP", "replicas"): step
+        for name, step in STEPS.items()
+        if step.parallel == "ddp"
+    },
+    **{
+        f"{name}, tensor parallel": replace(
+            STEPS[f"{name}, FSDP"], inputs=_text(4, 2048, input_ids=(4, 2048)), parallel="tp"
+        )
+        for name in _TENSOR_PARALLEL
+    },
+}
 
 
-def compared(name: str, cards: int, mode: str = "eager") -> Times:
+def compared(name: str, cards: int, mode: str = "eager", *, training: bool = True) -> Times:
     """Return the time of a step from a dry run and from an estimate."""
     import hpu_magic
     import hpu_magic.simulator
@@ -190,17 +227,22 @@ def compared(name: str, cards: int, mode: str = "eager") -> Times:
     # Without the simulator, the estimate would trace CPU operators, some of which are several
     # operators on a card.
     hpu_magic.simulator.activate(announce=False)
-    step = STEPS[name]
-    os.environ["PT_HPU_LAZY_MODE"] = str(int(mode == "lazy"))
-    request = Request(__file__, [name, mode], cards=cards)
-    result = dry_run(request, output=subprocess.DEVNULL)
-    if result.status or result.time is None:
-        raise RuntimeError(f"{name} failed in the dry run: {result.error}")
+    step = (STEPS if training else INFERENCE)[name]
+    os.environ["PT_HPU_LAZY_MODE"] = str(int(mode in ("lazy", "graphs")))
+    with tempfile.NamedTemporaryFile() as file:
+        place = [] if training else [file.name]
+        request = Request(__file__, [name, mode, *place], cards=cards)
+        result = dry_run(request, output=subprocess.DEVNULL)
+        if result.status or result.time is None:
+            raise RuntimeError(f"{name} failed in the dry run: {result.error}")
+        seconds = result.time.seconds if training else float(file.read())
     with torch.device("meta"):
         model, inputs = step.build(), step.inputs()
-    estimate = hpu_magic.estimate(model, inputs, cards=cards, parallel=step.parallel, mode=mode)
-    sent = round(sum(result.time.sent.values()))
-    return Times(result.time.seconds, estimate.seconds, sent)
+    parallel = f"tp={cards}" if step.parallel == "tp" else step.parallel
+    estimate = hpu_magic.estimate(
+        model, inputs, cards=cards, parallel=parallel, mode=mode, train=training
+    )
+    return Times(seconds, estimate.seconds, round(sum(result.time.sent.values())))
 
 
 def train(step: Step, *, is_compiled: bool) -> None:
@@ -231,6 +273,41 @@ def train(step: Step, *, is_compiled: bool) -> None:
         mark_step()
 
 
+def infer(step: Step, place: str, mode: str) -> None:
+    """Run the model on one or several cards, and write the seconds of the last run to a file."""
+    from habana_frameworks.torch.core import mark_step
+    from habana_frameworks.torch.hpu import HPUGraph, graph
+
+    from hpu_magic.simulator import card_time
+
+    with torch.device("hpu"):
+        model, inputs = step.build().eval(), step.inputs()
+    if step.parallel == "tp":
+        torch.distributed.init_process_group("hccl")
+        _make_tensor_parallel(model)
+    called = torch.compile(model, backend="hpu_backend") if mode == "compile" else model
+
+    @torch.no_grad()
+    def run() -> None:
+        called(**inputs)
+        mark_step()
+
+    if mode == "graphs":
+        captured = HPUGraph()
+        with graph(captured):
+            run()
+        run = captured.replay
+    hpu: Any = torch.get_device_module("hpu")
+    seconds = 0.0
+    for _ in range(3):
+        hpu.synchronize()
+        before = card_time.read()
+        run()
+        hpu.synchronize()
+        seconds = card_time.read().card - before.card
+    Path(place).write_text(f"{seconds}")
+
+
 def _shared(model: nn.Module, parallel: str) -> nn.Module:
     if parallel == "ddp":
         return nn.parallel.DistributedDataParallel(model)
@@ -243,45 +320,81 @@ def _shared(model: nn.Module, parallel: str) -> nn.Module:
     return model
 
 
+def _make_tensor_parallel(model: nn.Module) -> None:
+    """Keep this rank's shard of each linear layer, and add the partial sums of all ranks."""
+    ranks = torch.distributed.get_world_size()
+    for name, layer in model.named_modules():
+        if not isinstance(layer, nn.Linear):
+            continue
+        by_rows = name.endswith(("o_proj", "down_proj"))
+        shard = layer.weight.chunk(ranks, dim=int(by_rows))[0]
+        layer.weight = nn.Parameter(shard.clone(), requires_grad=False)
+        if by_rows:
+            layer.register_forward_hook(_add_partial_sums)
+        elif layer.bias is not None:
+            layer.bias = nn.Parameter(layer.bias.chunk(ranks)[0].clone(), requires_grad=False)
+
+
+def _add_partial_sums(layer: nn.Module, inputs: Any, output: torch.Tensor) -> torch.Tensor:
+    torch.distributed.all_reduce(output)
+    return output
+
+
 def table() -> PageTable:
     """Return the table on the page."""
-    return PageTable(PAGE, ("models", *COLUMNS), [_run(mode, CARDS) for mode in MODES])
+    runs = [_run(mode, CARDS, training) for training in MODES for mode in MODES[training]]
+    return PageTable(PAGE, ("models", *COLUMNS), runs)
 
 
-def _run(mode: str, cards: int) -> str:
-    return f"{mode}, {cards} card{'s' if cards > 1 else ''}"
+def _run(mode: str, cards: int, training: bool) -> str:
+    kind = "training" if training else "inference"
+    return f"{kind}, {mode}, {cards} card{'s' if cards > 1 else ''}"
 
 
-def names_of(cards: int) -> list[str]:
-    """Return the steps that fit on these cards."""
-    return [name for name, step in STEPS.items() if cards > 1 or step.parallel == "ddp"]
+def names_of(cards: int, mode: str = "eager", *, training: bool = True) -> list[str]:
+    """Return the steps that fit on these cards and can run in this mode."""
+    steps = STEPS if training else INFERENCE
+    if mode == "graphs":  # host reads and collectives cannot be captured
+        steps = {
+            name: step
+            for name, step in steps.items()
+            if step.parallel == "ddp" and not name.startswith(_HOST_READS)
+        }
+    return [name for name, step in steps.items() if cards > 1 or step.parallel == "ddp"]
 
 
 def main() -> int:
     """Compare the steps on the command line and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--mode", default="eager", choices=MODES)
+    parser.add_argument("--mode", default="eager", choices=MODES[False])
     parser.add_argument("--cards", type=int, default=CARDS, help="number of cards")
-    parser.add_argument("steps", nargs="*", metavar="STEP", help=", ".join(STEPS))
+    parser.add_argument("--inference", action="store_true", help="run models without training")
+    parser.add_argument("steps", nargs="*", metavar="STEP", help=", ".join(STEPS | INFERENCE))
     options = parser.parse_args()
-    mode, cards = options.mode, options.cards
+    mode, cards, training = options.mode, options.cards, not options.inference
+    if mode not in MODES[training]:
+        parser.error(f"--mode {mode} requires --inference.")
     differences = {}
-    for name in options.steps or names_of(cards):
-        times = compared(name, cards, mode)
+    for name in options.steps or names_of(cards, mode, training=training):
+        times = compared(name, cards, mode, training=training)
         differences[name] = times.difference
         print(
-            f"{name:24} dry run {times.dry_run:8.4f} s   estimate {times.estimate:8.4f} s   "
+            f"{name:32} dry run {times.dry_run:8.4f} s   estimate {times.estimate:8.4f} s   "
             f"{times.difference:+.1%}   sends {times.sent / 1e9:.2f} GB",
             flush=True,
         )
     if not options.steps and cards == CARDS:
-        table().update((_run(mode, cards), *row(differences)))
-    known = DIFFERENT[mode]
+        table().update((_run(mode, cards, training), *row(differences)))
+    known = DIFFERENT if mode == "compile" else {}
     return int(any(abs(each) > LARGEST for name, each in differences.items() if name not in known))
 
 
 if __name__ == "__main__":
     if "HPU_MAGIC_DRY_RUN" in os.environ:
-        train(STEPS[sys.argv[1]], is_compiled=sys.argv[2] == "compile")
+        name, mode, *place = sys.argv[1:]
+        if place:
+            infer(INFERENCE[name], place[0], mode)
+        else:
+            train(STEPS[name], is_compiled=mode == "compile")
     else:
         sys.exit(main())

@@ -75,8 +75,25 @@ def test_compiled_update_of_sharded_weights_is_one_graph(tmp_path):
     assert result.time.phases["optimizer"] < FITTED.launch_seconds
 
 
+@pytest.mark.parametrize(
+    ("step", "mode"),
+    [
+        ("MLP, tensor parallel", "eager"),
+        ("MLP, tensor parallel", "lazy"),
+        ("ViT-base, replicas", "graphs"),
+    ],
+)
+def test_time_of_inference_equals_the_estimate(step, mode):
+    times = compared(step, 8, mode, training=False)
+    assert abs(times.difference) < LARGEST
+    assert (times.sent > 0) == step.endswith("tensor parallel")
+
+
 def test_page_lists_each_mode():
-    assert table().listed() == ["eager, 8 cards", "lazy, 8 cards", "compile, 8 cards"]
+    assert table().listed() == [
+        *(f"training, {mode}, 8 cards" for mode in ("eager", "lazy", "compile")),
+        *(f"inference, {mode}, 8 cards" for mode in ("eager", "lazy", "graphs", "compile")),
+    ]
 
 
 def test_report_lists_the_bytes_of_each_kind_of_collective(tmp_path):

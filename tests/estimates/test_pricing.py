@@ -247,8 +247,9 @@ def test_buckets_as_views_need_no_copies_of_gradients(mode):
     assert copied - viewed == pytest.approx(2 * launch + moved)
 
 
-def test_tensor_parallel_layers_reduce_once_per_pass():
-    model = nn.Sequential(nn.Linear(1024, 4096), nn.ReLU(), nn.Linear(4096, 1024), nn.ReLU())
+@pytest.mark.parametrize("last", [[nn.ReLU()], []], ids=["read", "result"])
+def test_tensor_parallel_layers_reduce_once_per_pass(last):
+    model = nn.Sequential(nn.Linear(1024, 4096), nn.ReLU(), nn.Linear(4096, 1024), *last)
     program = traced(model, 512, 1024)
     whole, parts = (price(program, "gaudi2", layout=parse(None, text)) for text in ("", "tp=4"))
     wire = 2 * 512 * 1024 * 3 / 4 / (37.5e9 * 3 * LINK_EFFICIENCY)

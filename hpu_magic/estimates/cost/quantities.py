@@ -116,17 +116,21 @@ class _Reader:
         sharding = Sharding(program, self._layout.tensor)
         graphs = graphs_of(program, mode, self._layout)
         kinds = [work.kind for work in works]
-        moved = traffic(program, kinds, None if mode == "eager" else graphs.parts)
+        moved = list(traffic(program, kinds, None if mode == "eager" else graphs.parts))
+        shares = [
+            sharding.share(operation, Work(Kind.NOTHING) if found.omitted else work)
+            for operation, work, found in zip(program.operations, works, moved, strict=True)
+        ]
+        sharding.check_layers()
+        if not self._trains:
+            shares = sharding.complete_results(shares)
         rows = []
-        for number, (operation, work) in enumerate(zip(program.operations, works, strict=True)):
-            found = next(moved)
-            if found.omitted:
-                work = Work(Kind.NOTHING)
-            share = sharding.share(operation, work)
+        for number, (operation, share, found) in enumerate(
+            zip(program.operations, shares, moved, strict=True)
+        ):
             sizes = [self._size(each, share) for each in (found.moved, found.spared)]
             place = number in graphs.eager, graphs.whole[number], graphs.parts[number]
             rows.append(self._row(number, operation, share, sizes, found.kernels, place))
-        sharding.check_layers()
         table = np.array(rows, dtype=np.float64).reshape(len(rows), len(fields(Operations))).T
         each = np.array(self._products, dtype=np.float64).reshape(len(self._products), 6).T
         return Operations(*table), Products(each[0].astype(np.int64), *each[1:])

@@ -3,9 +3,10 @@
 The distribution depends on the operands, not on module names. A matmul of replicated activations
 and a weight has a sharded output, because the weight is sharded by columns. A matmul of sharded
 activations and a weight produces partial sums, because the weight is sharded by rows. An all-reduce
-adds the partial sums before they are read by any operation other than an addition. Elementwise
-operations on sharded tensors are sharded as well, attention is sharded by heads, and the gradient
-of a weight is sharded like the weight. The same rules apply to the backward pass.
+adds the partial sums before they are read by any operation other than an addition, and adds the
+partial sums that are results of a forward pass. Elementwise operations on sharded tensors are
+sharded as well, attention is sharded by heads, and the gradient of a weight is sharded like the
+weight. The same rules apply to the backward pass.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Share:
     divided: int = 1
     """Number of cards among which the operation's memory traffic and vector work are divided."""
     reduced: float = 0.0
-    """Size in bytes of the all-reduce that precedes the operation."""
+    """Size in bytes of the operation's all-reduces, most of which precede it."""
     makes_parts: bool = False
     """Whether each card holds a shard of the outputs."""
 
@@ -69,6 +70,19 @@ class Sharding:
         storages = {operand.storage for operand in partial}
         reduced = sum(self._partial.pop(storage, 0) for storage in storages)
         return replace(self._of_complete_sums(operation, work, reads), reduced=float(reduced))
+
+    def complete_results(self, shares: list[Share]) -> list[Share]:
+        """Return the shares with the all-reduces of partial sums that no operation has read.
+
+        In a forward pass, these are results. Call this method after `share` has been called for all
+        operations.
+        """
+        complete = list(shares)
+        for number in reversed(range(len(shares))):
+            writes = self._program.operations[number].writes
+            if rest := sum(self._partial.pop(operand.storage, 0) for operand in writes):
+                complete[number] = replace(shares[number], reduced=shares[number].reduced + rest)
+        return complete
 
     def check_layers(self) -> None:
         """Raise `EstimateError` if no layer's size is divisible by the number of cards.
