@@ -247,22 +247,6 @@ def test_buckets_as_views_need_no_copies_of_gradients(mode):
     assert copied - viewed == pytest.approx(2 * launch + moved)
 
 
-@pytest.mark.parametrize("last", [[nn.ReLU()], []], ids=["read", "result"])
-def test_tensor_parallel_layers_reduce_once_per_pass(last):
-    model = nn.Sequential(nn.Linear(1024, 4096), nn.ReLU(), nn.Linear(4096, 1024), *last)
-    program = traced(model, 512, 1024)
-    whole, parts = (price(program, "gaudi2", layout=parse(None, text)) for text in ("", "tp=4"))
-    wire = 2 * 512 * 1024 * 3 / 4 / (37.5e9 * 3 * LINK_EFFICIENCY)
-    reduced = [each.links for each in parts.operations if each.links]
-    assert reduced == [pytest.approx(2 * (wire + FITTED.link_latency))]
-    products = [
-        (each.matrix, other.matrix)
-        for each, other in zip(whole.operations, parts.operations, strict=True)
-        if each.matrix
-    ]
-    assert [each / other for each, other in products] == [pytest.approx(4), pytest.approx(4)]
-
-
 def test_casts_to_fp8_start_a_kernel_only_after_a_matmul():
     layers = [nn.Linear(1024, 1024, bias=False) for _ in range(2)]
     for model, started in (

@@ -49,6 +49,9 @@ class Sharding:
         }
         self._divided: set[int] = set()
         self._partial: dict[int, int] = {}  # size in bytes of each storage with partial sums
+        self._results = {
+            number for number, each in enumerate(program.storages) if each.freed is None
+        }
         self._widths: set[int] = set()  # sharded sizes of matmuls with weights
 
     def share(self, operation: Operation, work: Work) -> Share:
@@ -62,6 +65,9 @@ class Sharding:
         if operation.phase is Phase.OPTIMIZER:
             return Share(_part(work, self._cards), self._cards)
         if work.kind is Kind.NOTHING:
+            # The compiler omits copies of results to existing tensors, which are kept.
+            if name_of(operation.operator) == "copy":
+                self._results.update(operand.storage for operand in operation.reads)
             return Share(work)
         partial = [operand for operand in reads if operand.storage in self._partial]
         if partial and len(partial) == len(reads) and name_of(operation.operator) == "add":
@@ -72,16 +78,20 @@ class Sharding:
         return replace(self._of_complete_sums(operation, work, reads), reduced=float(reduced))
 
     def complete_results(self, shares: list[Share]) -> list[Share]:
-        """Return the shares with the all-reduces of partial sums that no operation has read.
+        """Return the shares with the all-reduces of partial sums that are results.
 
-        In a forward pass, these are results. Call this method after `share` has been called for all
-        operations.
+        In a forward pass, these are the partial sums that outlive the program and that no
+        operation has read, other than an addition. Call this method after `share` has been called
+        for all operations.
         """
         complete = list(shares)
         for number in reversed(range(len(shares))):
-            writes = self._program.operations[number].writes
-            if rest := sum(self._partial.pop(operand.storage, 0) for operand in writes):
-                complete[number] = replace(shares[number], reduced=shares[number].reduced + rest)
+            share = shares[number]
+            if share.work.kind is Kind.NOTHING:
+                continue
+            storages = {operand.storage for operand in self._program.operations[number].writes}
+            if rest := sum(self._partial.pop(each, 0) for each in storages & self._results):
+                complete[number] = replace(share, reduced=share.reduced + rest)
         return complete
 
     def check_layers(self) -> None:
