@@ -202,6 +202,35 @@ class JoinedWeights(nn.Module):
         return x
 
 
+class LargeNorms(nn.Module):
+    """Norms with many weights, without other layers."""
+
+    def __init__(self):
+        super().__init__()
+        size = self.size = 2**20
+        norms = nn.LayerNorm(size), nn.RMSNorm(size), nn.GroupNorm(1, size), nn.BatchNorm1d(size)
+        self.norms = nn.Sequential(*norms)
+        self.last = nn.InstanceNorm1d(size, affine=True)
+
+    def forward(self, x):
+        x = self.norms(x[:, 0].repeat(1, self.size // SIZE))
+        return self.last(x[..., None].expand(*x.shape, 2))
+
+
+class KeywordWeights(nn.Module):
+    """Layers whose weights are keyword arguments, which PyTorch does not count."""
+
+    def __init__(self):
+        super().__init__()
+        weights = (nn.Parameter(torch.ones(SIZE, SIZE)) for _ in range(4))
+        self.weights = nn.ParameterList(weights)
+
+    def forward(self, x):
+        for weight in self.weights:
+            x = nn.functional.linear(input=x, weight=weight)
+        return x
+
+
 class Recomputed(nn.Module):
     """Layers that recompute their activations; PyTorch does not divide such a layer."""
 
@@ -248,6 +277,8 @@ def graphs_of_pytorch(model, inputs, size, dtype):
         (RepeatedLayers, 4),
         (TiedEmbedding, 4),
         (JoinedWeights, 2),
+        (LargeNorms, 4),
+        (KeywordWeights, 1),
         pytest.param(Recomputed, 4, marks=divides_around_checkpoints),
     ],
 )

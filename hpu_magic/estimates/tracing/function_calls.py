@@ -7,9 +7,19 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from hpu_magic.estimates.tracing.program import NEVER, Program
+
+_NORMS = {
+    functional.batch_norm,
+    functional.group_norm,
+    functional.instance_norm,
+    functional.layer_norm,
+    functional.rms_norm,
+}
+"""Functions whose weights are keyword arguments in a mode, but not in calls by `torch.nn`."""
 
 
 class FunctionCalls(TorchFunctionMode):
@@ -32,10 +42,13 @@ class FunctionCalls(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
+        kwargs = kwargs or {}
         before = self._arguments, self._number
         self._arguments, self._number = args, NEVER
+        if func in _NORMS:
+            self._arguments += tuple(kwargs.values())
         try:
-            return func(*args, **(kwargs or {}))
+            return func(*args, **kwargs)
         finally:
             self._arguments, self._number = before
 
