@@ -10,8 +10,10 @@ immediately: by the thread that receives the kernel's messages or, if there is n
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextvars import ContextVar
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -115,11 +117,12 @@ class _ShellChannel:
             return False  # the kernel reports the error
         kernel._publish_status("busy", "shell", parent=message)
         try:
-            answer = kernel.shell_handlers[header["msg_type"]](
-                kernel.shell_stream, identities, message
-            )
-            if hasattr(answer, "__await__"):
-                await answer
+            with _replying_to(kernel, identities, message):
+                answer = kernel.shell_handlers[header["msg_type"]](
+                    kernel.shell_stream, identities, message
+                )
+                if hasattr(answer, "__await__"):
+                    await answer
         except Exception:  # a widget's code may raise any exception
             kernel.log.exception("Exception in message handler:")
         # "idle" completes the message although the cell is still running. The last status must be
@@ -147,6 +150,31 @@ class _ShellChannel:
 
 
 _channels: WeakKeyDictionary[Any, _ShellChannel] = WeakKeyDictionary()
+
+
+@contextlib.contextmanager
+def _replying_to(kernel: Any, identities: Any, message: Any) -> Iterator[None]:
+    """Let widgets send their messages as replies to a message, not to the running cell.
+
+    A page ignores a widget's state if it is not a reply to its request.
+    """
+    parent = getattr(kernel, "_shell_parent", None)
+    if isinstance(parent, ContextVar):
+        identity = kernel._shell_parent_ident
+        tokens = parent.set(message), identity.set(identities)
+        try:
+            yield
+        finally:
+            parent.reset(tokens[0])
+            identity.reset(tokens[1])
+        return
+    # ipykernel before 7
+    before = kernel._parents["shell"], kernel._parent_ident["shell"]
+    kernel._parents["shell"], kernel._parent_ident["shell"] = message, identities
+    try:
+        yield
+    finally:
+        kernel._parents["shell"], kernel._parent_ident["shell"] = before
 
 
 def _run_without_waiting(coroutine: Any) -> bool:

@@ -128,6 +128,30 @@ def test_fit_continues_after_a_reload_of_its_page(page, new_page, lab, tmp_path)
     save(page, lab, name, lambda outputs: is_result(outputs, "Fit stopped on HPU "))
 
 
+def test_page_that_opens_while_the_kernel_cannot_reply_shows_the_panel(page, new_page, lab):
+    name = "stuck.ipynb"
+    # The step holds the interpreter's lock for longer than a page waits for the states of widgets.
+    stick = """if os.path.exists("stick"):
+            os.unlink("stick")
+            import ctypes
+            ctypes.PyDLL(None).usleep(15_000_000)
+        time.sleep(0.02)"""
+    fit = FIT.replace("time.sleep(0.02)", stick).replace("{epochs}", "4000")
+    open_notebook(page, lab, name, fit)
+    run_all(page)
+    draws(page)
+    save(page, lab, name, lambda outputs: len(outputs) == 2 and WIDGET in outputs[0]["data"])
+    stuck = lab.folder / "stick"
+    stuck.touch()
+    wait_until(page, lambda: not stuck.exists(), "the slow step")
+    other = new_page()
+    other.goto(lab.address(name, "stuck-other"))
+    draws(other)
+    other.locator(STOP).click()
+    for each in (other, page):
+        shows_result(each, "Fit stopped on HPU ")
+
+
 def test_result_of_a_fit_without_a_page_is_shown_by_the_next_page(page, new_page, lab):
     name = "unwatched.ipynb"
     first = new_page()

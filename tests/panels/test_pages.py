@@ -116,6 +116,20 @@ class Page:
     def send_data(self, comm, **data):
         return self.send("comm_msg", comm_id=comm, data=data)
 
+    def state_of(self, comm):
+        """Request the state of a widget, and return it; a page ignores other messages."""
+        request = self.send_data(comm, method="request_state")
+
+        def wanted(message):
+            return (
+                message["msg_type"] == "comm_msg"
+                and message["parent_header"].get("msg_id") == request
+                and message["content"]["comm_id"] == comm
+                and message["content"]["data"]["method"] == "update"
+            )
+
+        return self.next_message(wanted)["content"]["data"]["state"]
+
     def sent_by(self, comm, key):
         """Return the next message of a comm that contains a key."""
 
@@ -207,10 +221,7 @@ def test_kernel_sends_single_widget_states_during_a_fit(page):
     comms = second.request("comm_info_request", target_name="jupyter.widget")["comms"]
     states = {}
     for comm in comms:
-        second.send_data(comm, method="request_state")
-        states[comm] = second.sent_by(comm, "state")["state"]
-        while "_model_name" not in states[comm]:  # an update before the reply
-            states[comm] = second.sent_by(comm, "state")["state"]
+        states[comm] = second.state_of(comm)
     assert 7 in [state.get("value") for state in states.values()], "a widget of another cell"
     [stop] = [comm for comm, state in states.items() if state.get("description") == "Stop"]
     second.send_data(stop, method="custom", content={"event": "click"})
