@@ -3,11 +3,14 @@
 import json
 import os
 
+import nbformat
 import pytest
 from conftest import NOTIFYING
+from holding_notebook import HoldingNotebook
 from lab_page import (
     LOAD,
     OPEN_SIDEBAR,
+    PATIENCE,
     STATUS,
     SWITCH,
     choose_theme,
@@ -19,6 +22,7 @@ from lab_page import (
     run_all,
     run_notebook,
     screenshots,
+    show_notebook,
     shown_notebook,
     wait_for_output,
     wait_for_text,
@@ -86,6 +90,22 @@ def test_mode_switch_restarts_the_kernel_in_lazy_mode(page, lab, tmp_path):
     run_all(page)
     wait_for_output(page, 2, "loaded eager")
     assert saved_mode(page, lab, "mode.ipynb") == "eager"
+
+
+def test_page_follows_a_kernel_that_did_not_reply_for_a_while(page, lab):
+    cells = [nbformat.v4.new_code_cell(LOAD)]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), lab.folder / "stuck.ipynb")
+    take = "kept = torch.empty({} << 30, dtype=torch.uint8, device='hpu')"
+    notebook = HoldingNotebook(lab, "stuck.ipynb", f"{LOAD}\n{take.format(1)}")
+    show_notebook(page, lab, "stuck.ipynb")
+    wait_for_text(page, STATUS, "1.00 / 96 GiB")
+    # The process holds the interpreter's lock for longer than three requests wait.
+    stuck = "import ctypes; ctypes.PyDLL(None).usleep(20_000_000)"
+    for source in (stuck, take.format(2)):
+        reply = notebook.client.execute_interactive(source, timeout=PATIENCE)
+        assert reply["content"]["status"] == "ok"
+    wait_for_text(page, STATUS, "2.00 / 96 GiB")
+    notebook.close()
 
 
 def test_mode_typed_in_a_cell_is_stored_with_the_notebook(page, lab):

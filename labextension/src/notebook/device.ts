@@ -213,7 +213,7 @@ export class NotebookDevice implements IDisposable {
     if (status === 'restarting' || status === 'autorestarting') {
       this._onStart(this._kernel);
       this._ran = false;
-    } else if (status === 'idle' && this._usedElsewhere) {
+    } else if (status === 'idle' && (this._usedElsewhere || this._requests.stuck)) {
       this._usedElsewhere = false;
       void this._onUsed();
     }

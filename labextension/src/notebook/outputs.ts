@@ -2,11 +2,12 @@ import { isCodeCellModel } from '@jupyterlab/cells';
 import type { IOutput } from '@jupyterlab/nbformat';
 import type { NotebookPanel } from '@jupyterlab/notebook';
 import type { IOutputAreaModel } from '@jupyterlab/outputarea';
+import type { Kernel } from '@jupyterlab/services';
 import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 import type { IDisposable } from '@lumino/disposable';
 import { Signal } from '@lumino/signaling';
 
-import { requestOutputs } from './kernelRequests';
+import { requestOutputs, type Outputs, type Silence } from './kernelRequests';
 
 const METADATA = 'hpu_magic';
 const WIDGET = 'application/vnd.jupyter.widget-view+json';
@@ -95,7 +96,7 @@ export class MissedOutputs implements IDisposable {
     }
     const kernel = this._panel.sessionContext.session?.kernel ?? null;
     const known = Object.fromEntries(open.map(({ name }) => [name.output, name.revision]));
-    const reply = kernel === null ? 'unknown' : await requestOutputs(kernel, known);
+    const reply = kernel === null ? 'unknown' : await this._request(kernel, known);
     if (this._isDisposed) {
       return;
     }
@@ -116,7 +117,19 @@ export class MissedOutputs implements IDisposable {
         }
       }
     }
+    window.clearTimeout(this._timer); // of a simultaneous call
     this._timer = window.setTimeout(() => void this._catchUp(), INTERVAL);
+  }
+
+  private async _request(
+    kernel: Kernel.IKernelConnection,
+    known: Record<string, number>
+  ): Promise<Outputs | Silence> {
+    try {
+      return await requestOutputs(kernel, known);
+    } catch {
+      return 'stuck'; // the kernel is restarting
+    }
   }
 
   /** Return the notebook's outputs that are not final. */

@@ -17,6 +17,11 @@ export class RequestPolicy {
     return this._hopeful || this._answered;
   }
 
+  /** Whether requests have stopped because the process was stuck; it may reply when it is idle. */
+  get stuck(): boolean {
+    return this._silences >= PATIENCE;
+  }
+
   /** Call this when a new process has started and has not run any cell yet. */
   started(): void {
     this._hopeful = this._answered = false;
@@ -38,6 +43,7 @@ export class RequestPolicy {
   /** Call this if the kernel does not support requests, because the extension is not loaded. */
   refused(): void {
     this._hopeful = this._answered = false;
+    this._silences = 0;
   }
 
   /** Call this if no reply arrives in time: the process is stuck or uses another protocol. */

@@ -52,6 +52,22 @@ describe('RequestPolicy', () => {
     expect(requests.worthwhile).toBe(true);
   });
 
+  it('reports a stuck kernel until it replies', () => {
+    requests.used();
+    requests.silent();
+    requests.silent();
+    expect(requests.stuck).toBe(false);
+    requests.silent();
+    expect(requests.stuck).toBe(true);
+    requests.used();
+    expect(requests.stuck).toBe(false);
+    for (let missing = 0; missing < 3; missing++) {
+      requests.silent();
+    }
+    requests.refused();
+    expect(requests.stuck).toBe(false);
+  });
+
   it('resets after a restart', () => {
     requests.used();
     requests.answered();
