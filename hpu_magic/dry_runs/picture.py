@@ -34,7 +34,7 @@ def picture(
     title = f"memory of a card at the peak: {units.usage(used, limit)}"
     shown = max(limit, needed, used)
     top = _divided(parts, 0, title, memory, units.size, shown)
-    _mark(parts, limit / shown)
+    _mark(parts, limit / shown, title)
     if phases:
         seconds = sum(phases.values())
         title = f"time of a {unit} (estimate): {units.duration(seconds)}"
@@ -96,8 +96,12 @@ def _rectangle(
     )
 
 
-def _mark(parts: list[str], share: float) -> None:
-    """Mark the memory that tensors can use."""
+def _mark(parts: list[str], share: float, title: str) -> None:
+    """Mark the memory that tensors can use, in a bar with this title."""
     x = _WIDTH * share - 1
     parts.append(drawing.rule(x, _TITLE - 3, x, _TITLE + _BAR + 3, 0.9, bars.MARK, "4 3"))
-    parts.append(drawing.text(x - 4, 12, "limit", "end", 10, bars.MARK))
+    label = "limit"
+    if x - _LETTER * (len(label) + 2) > _LETTER * len(title):
+        parts.append(drawing.text(x - 4, 12, label, "end", 10, bars.MARK))
+    else:  # there is no space after the title
+        parts.append(drawing.text(x + 5, _TITLE + 15, label, "start", 10, bars.MARK))

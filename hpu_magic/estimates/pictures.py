@@ -64,6 +64,8 @@ def memory_plot(
     def y(count: float) -> float:
         return floor - (floor - _TOP) * count / scale / axis[-1]
 
+    peak = max(range(len(curve)), key=curve.__getitem__)
+    time = ends[peak]
     parts = [drawing.text(_LEFT, 14, f"memory of a card {when}, {unit}")]
     for tick in axis:
         parts.append(drawing.rule(_LEFT, y(tick * scale), _WIDTH - _RIGHT, y(tick * scale), 0.3))
@@ -71,7 +73,9 @@ def memory_plot(
     if limit <= axis[-1] * scale:
         level = y(limit)
         parts.append(drawing.rule(_LEFT, level, _WIDTH - _RIGHT, level, 0.9, bars.MARK, "4 3"))
-        parts.append(drawing.text(_WIDTH - _RIGHT, level - 4, "limit", "end", 10, bars.MARK))
+        # The label is on the other side than the label of the peak.
+        place, anchor = (_WIDTH - _RIGHT, "end") if _is_left(x(time)) else (_LEFT + 4, "start")
+        parts.append(drawing.text(place, level - 4, "limit", anchor, 10, bars.MARK))
     stride = max(1, len(curve) // _POINTS)
     points = [f"{x(0.0):.1f},{floor:.1f}"]
     for start in range(0, len(curve), stride):  # the maximum of each interval
@@ -81,8 +85,7 @@ def memory_plot(
         points += [f"{x(begin):.1f},{most:.1f}", f"{x(ends[stop - 1]):.1f},{most:.1f}"]
     points.append(f"{x(total):.1f},{floor:.1f}")
     parts.append(f'<polygon points="{" ".join(points)}" fill="{bars.BAR}" fill-opacity="0.6"/>')
-    peak = max(range(len(curve)), key=curve.__getitem__)
-    parts += _marked(x(ends[peak]), y(curve[peak]), f"peak: {units.size(curve[peak])}")
+    parts += _marked(x(time), y(curve[peak]), f"peak: {units.size(curve[peak])}")
     for label, place in labels:
         parts.append(drawing.text(x(place), _HEIGHT - 8, label, "middle", 10))
     description = f"The peak is {units.size(max(curve))}."
@@ -91,12 +94,16 @@ def memory_plot(
 
 def _marked(x: float, y: float, words: str) -> list[str]:
     """Return a dot, and a text next to it on the side that has space for it."""
-    is_left = x < _WIDTH / 2
+    is_left = _is_left(x)
     place = x + 7 if is_left else x - 7
     return [
         f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{bars.MARK}"/>',
         drawing.text(place, y - 4, words, "start" if is_left else "end", 10),
     ]
+
+
+def _is_left(x: float) -> bool:
+    return x < _WIDTH / 2
 
 
 def modules_picture(modules: ModuleShare) -> str:
