@@ -103,5 +103,5 @@ def _mark(parts: list[str], share: float, title: str) -> None:
     label = "limit"
     if x - _LETTER * (len(label) + 2) > _LETTER * len(title):
         parts.append(drawing.text(x - 4, 12, label, "end", 10, bars.MARK))
-    else:  # there is no space after the title
+    else:  # the title is too long
         parts.append(drawing.text(x + 5, _TITLE + 15, label, "start", 10, bars.MARK))

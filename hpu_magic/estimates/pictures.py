@@ -74,8 +74,8 @@ def memory_plot(
         level = y(limit)
         parts.append(drawing.rule(_LEFT, level, _WIDTH - _RIGHT, level, 0.9, bars.MARK, "4 3"))
         # The label is on the other side than the label of the peak.
-        place, anchor = (_WIDTH - _RIGHT, "end") if _is_left(x(time)) else (_LEFT + 4, "start")
-        parts.append(drawing.text(place, level - 4, "limit", anchor, 10, bars.MARK))
+        side, anchor = (_WIDTH - _RIGHT, "end") if _is_left(x(time)) else (_LEFT + 4, "start")
+        parts.append(drawing.text(side, level - 4, "limit", anchor, 10, bars.MARK))
     stride = max(1, len(curve) // _POINTS)
     points = [f"{x(0.0):.1f},{floor:.1f}"]
     for start in range(0, len(curve), stride):  # the maximum of each interval
