@@ -28,6 +28,9 @@ results = {
     "index": classes[keep],
     "index of rows": classes.view(200, 100)[keep[:200]],
     "index of a matrix": classes.view(200, 100)[matrix],
+    "index of a copied mask": classes[keep.clone()],
+    "index of a written mask": classes[torch.zeros_like(keep).copy_(keep)],
+    "index of an out= mask": classes[torch.gt(scores, 0, out=torch.zeros_like(keep))],
     "index of columns": classes.view(200, 100)[:, keep[:100]],
     "index of mask": flags[keep],
     "index of bytes": classes.byte()[keep],
@@ -89,6 +92,13 @@ WRONG = {
     "dimensions of a mask": "numbers[keep.view(20, 10)]",
     "dtype of nonzero's out": "torch.nonzero(keep, out=scores.new_empty(0))",
     "dtype of masked_select's out": "torch.masked_select(numbers, keep, out=scores.new_empty(0))",
+    "dtype of masked_select's mask": "torch.masked_select(numbers, scores)",
+    "dtype of bincount": "torch.bincount(scores)",
+    "shape of a written mask": "numbers.view(20, 10).clone().index_put_((keep[:10],), numbers[0])",
+    "dtype of written values": "scores.clone().index_put_((keep,), scores.bfloat16())",
+    "number of written values": "scores.clone().index_put_((numbers[:3],), scores[:2])",
+    "dimension of topk": "scores.topk(3, dim=7)",
+    "shapes of a sum": "scores + scores[:3]",
 }
 
 
@@ -102,12 +112,41 @@ scores = torch.ones(200, device="hpu", requires_grad=True).detach() + torch.rand
 numbers, keep = torch.arange(200, device="hpu"), scores > 0
 for code in {list(WRONG.values())}:
     try:
-        print(code, eval(code).shape)
+        print(code, eval(code).cpu().shape)
     except Exception as error:
         print(code, type(error), error)
 """
     _, output = dry(script)
     assert output.count("Error") == len(WRONG)
+    assert output == forked_script(script, simulated=True, PT_HPU_LAZY_MODE=lazy)
+
+
+SHAPES = (
+    "rows.unique_consecutive(dim=0)",
+    "rows.unique_consecutive(dim=-1)",
+    "rows.unique_consecutive(return_inverse=True)[1]",
+    "rows.unique(dim=1, return_inverse=True)[1]",
+    "torch.where(keep.byte(), rows, rows)",
+    "keep[:0, 0].long().bincount()",
+    "keep[:0, 0].long().bincount(minlength=4)",
+)
+
+
+@pytest.mark.parametrize("lazy", ["0", "1"])
+def test_shapes_equal_those_of_a_run_in_which_all_elements_are_distinct(
+    dry, forked_script, monkeypatch, lazy
+):
+    monkeypatch.setenv("PT_HPU_LAZY_MODE", lazy)
+    script = f"""
+import torch
+
+rows = torch.linspace(1, 0.1, 20000).to("hpu").view(200, 100)
+keep = rows > 0
+for code in {SHAPES}:
+    print(code, eval(code).shape)
+"""
+    result, output = dry(script)
+    assert result.error is None
     assert output == forked_script(script, simulated=True, PT_HPU_LAZY_MODE=lazy)
 
 

@@ -20,6 +20,8 @@ namespace {
 using torch::jit::Stack;
 using Arguments = c10::ArrayRef<c10::IValue>;
 
+constexpr int64_t kMostTried = int64_t{1} << 20;
+
 std::string_view name_of(const c10::OperatorHandle& op) {
   return op.schema().name();
 }
@@ -80,6 +82,19 @@ void check_mask(const at::Tensor& mask, const at::Tensor& self, int64_t first) {
   }
 }
 
+/// Runs a call with few elements on zeros, to raise the kernel's error if the arguments are wrong.
+void try_on_host(const c10::OperatorHandle& op, const Stack& arguments) {
+  int64_t elements = 0;
+  for (const c10::IValue& argument : arguments) {
+    for_each_tensor(argument, [&elements](const at::Tensor& tensor) {
+      elements += tensor.defined() ? tensor.numel() : 0;
+    });
+  }
+  if (elements <= kMostTried && op.schema().name().rfind("aten::", 0) == 0) {
+    infer_on_host(op, arguments, signature_of(op, arguments));
+  }
+}
+
 /// Replaces each mask among the indices with as many indices as the mask is assumed to select.
 Inference assume_index(const c10::OperatorHandle& op, Stack arguments) {
   const at::Tensor self = arguments[0].toTensor();
@@ -110,9 +125,6 @@ void write_to_arguments(
       continue;
     }
     const at::Tensor out = arguments[i].toTensor();
-    if (out.dtype() != result->dtype) {
-      infer_on_host(op, arguments, signature_of(op, arguments));  // raises the kernel's error
-    }
     if (out.sizes() != result->sizes) {
       inference.resized.push_back({i, 0, *result});
     }
@@ -121,9 +133,11 @@ void write_to_arguments(
   inference.results.erase(inference.results.begin(), result);
 }
 
-int64_t integer(Arguments arguments, const c10::OperatorHandle& op, const char* name) {
+std::optional<int64_t> integer(
+    Arguments arguments, const c10::OperatorHandle& op, const char* name) {
   const auto index = op.schema().argumentIndexWithName(name);
-  return index && arguments[*index].isInt() ? arguments[*index].toInt() : -1;
+  return index && arguments[*index].isInt() ? std::optional(arguments[*index].toInt())
+                                            : std::nullopt;
 }
 
 bool flag(Arguments arguments, const c10::OperatorHandle& op, const char* name) {
@@ -135,12 +149,9 @@ bool flag(Arguments arguments, const c10::OperatorHandle& op, const char* name) 
 /// positions and their counts.
 Inference assume_distinct(const c10::OperatorHandle& op, const Stack& arguments) {
   const at::Tensor self = arguments[0].toTensor();
-  int64_t dim = integer(arguments, op, "dim");
-  const bool by_slice = dim >= 0 || op.schema().name() == "aten::unique_dim";
-  if (by_slice) {
-    dim = c10::maybe_wrap_dim(arguments[1].toInt(), self.dim());
-  }
-  const int64_t count = by_slice ? self.size(dim) : self.numel();
+  const std::optional<int64_t> dim = integer(arguments, op, "dim");
+  const bool by_slice = dim.has_value();
+  const int64_t count = by_slice ? self.size(*dim) : self.numel();
   Inference inference;
   inference.known = true;
   inference.results.push_back(
@@ -177,7 +188,7 @@ Inference assume_selection(const c10::OperatorHandle& op, const Stack& arguments
         : arguments[1].toTensor().scalar_type() == at::kFloat ? at::kFloat
                                                               : at::kDouble;
     inference.results.push_back(
-        contiguous({std::max<int64_t>(integer(arguments, op, "minlength"), 1)}, dtype));
+        contiguous({std::max<int64_t>(*integer(arguments, op, "minlength"), self.numel() > 0)}, dtype));
   } else if (name == "torchvision::nms") {
     inference.results.push_back(contiguous({self.size(0)}, at::kLong));
   } else {
@@ -209,12 +220,37 @@ bool depends_on_values(const c10::OperatorHandle& op, Arguments arguments) {
     });
   }
   if (name_of(op) == "aten::repeat_interleave") {
-    return integer(arguments, op, "output_size") < 0;
+    return !integer(arguments, op, "output_size");
   }
   if (name_of(op) == "aten::_ctc_loss") {  // depends on the lengths, not on values
     return false;
   }
   return op.hasTag(at::Tag::dynamic_output_shape) || name_of(op) == "torchvision::nms";
+}
+
+void check_written_selection(const c10::OperatorHandle& op, const Stack& arguments) {
+  if (name_of(op) != "aten::_index_put_impl_") {
+    return;
+  }
+  const at::Tensor self = arguments[0].toTensor();
+  const at::Tensor values = arguments[2].toTensor();
+  TORCH_CHECK(
+      values.numel() == 1 || self.scalar_type() == values.scalar_type(),
+      "Index put requires the source and destination dtypes match, got ", self.scalar_type(),
+      " for the destination and ", values.scalar_type(), " for the source.");
+  bool has_mask = false;
+  int64_t dim = 0;
+  for (const std::optional<at::Tensor>& index : arguments[1].toOptionalTensorVector()) {
+    const bool selects = index && is_mask(*index);
+    if (selects) {
+      check_mask(*index, self, dim);
+    }
+    has_mask = has_mask || selects;
+    dim += selects ? index->dim() : 1;
+  }
+  if (!has_mask) {  // otherwise, the number of selected elements may be assumed
+    try_on_host(op, arguments);
+  }
 }
 
 bool reads_card(const c10::OperatorHandle& op, Arguments arguments) {
@@ -232,15 +268,18 @@ bool reads_card(const c10::OperatorHandle& op, Arguments arguments) {
 }
 
 Inference assume_shapes(const c10::OperatorHandle& op, const Stack& arguments) {
+  Inference inference;
+  if (indexes(op)) {
+    inference = assume_index(op, arguments);
+  } else {
+    try_on_host(op, arguments);
+    inference = removes_duplicates(name_of(op)) ? assume_distinct(op, arguments)
+                                                : assume_selection(op, arguments);
+    write_to_arguments(op, arguments, inference);
+  }
   if (!knows_selection(op, arguments)) {
     events::emit(events::Kind::assumed_shape, c10::toString(op.operator_name()));
   }
-  if (indexes(op)) {
-    return assume_index(op, arguments);
-  }
-  Inference inference = removes_duplicates(name_of(op)) ? assume_distinct(op, arguments)
-                                                        : assume_selection(op, arguments);
-  write_to_arguments(op, arguments, inference);
   return inference;
 }
 

@@ -20,6 +20,10 @@ bool depends_on_values(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue>
 /// result.
 bool reads_card(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments);
 
+/// Raises the kernel's error if masks, indices or values of an assignment to selected elements do
+/// not fit. The number of values is not checked if masks select the elements.
+void check_written_selection(const c10::OperatorHandle& op, const torch::jit::Stack& arguments);
+
 /// Returns the results of an operator whose result sizes depend on values. Assumptions: a mask
 /// selects the portion `Assumption::share` of its elements, all elements are distinct, and
 /// non-maximum suppression keeps all boxes. If the values were computed, the sizes follow from them.

@@ -206,6 +206,10 @@ Inference results_of(const c10::OperatorHandle& op, const Stack& arguments) {
   const Signature signature = signature_of(op, arguments);
   digest += signature.hash;
   const Inference& inference = infer(op, arguments, signature);
+  const bool is_of_torch = op.schema().name().rfind("aten::", 0) == 0;
+  if (inference.refusal && is_of_torch) {  // the kernel may accept more, and has other messages
+    return infer_on_host(op, arguments, signature);
+  }
   if (inference.refusal) {
     std::rethrow_exception(inference.refusal);
   }
@@ -214,7 +218,7 @@ Inference results_of(const c10::OperatorHandle& op, const Stack& arguments) {
     nothing.known = true;
     return nothing;
   }
-  if (!inference.known && op.schema().name().rfind("aten::", 0) == 0) {
+  if (!inference.known && is_of_torch) {
     return infer_on_host(op, arguments, signature);
   }
   TORCH_CHECK_NOT_IMPLEMENTED(
@@ -245,6 +249,7 @@ void assume_call(const c10::OperatorHandle& op, Stack* stack) {
     return;
   }
   if (returns == Returns::tensors) {
+    check_written_selection(op, arguments);
     const Inference inference = results_of(op, arguments);
     if (known && has_computed_results(inference, uses_trained(arguments))) {
       know_overwritten(schema, arguments);
@@ -301,6 +306,7 @@ bool assume_node(const Node& node) {
     }
     return false;
   }
+  check_written_selection(node.op, node.arguments);
   call.materialize_operands();
   call.resize_written(node.resized);
   for (const at::Tensor& output : node.outputs) {

@@ -97,7 +97,7 @@ class InferredValues {
   bool reads_any_number() const {
     bool found = false;
     for (size_t i = 0; i < arguments_.size(); ++i) {
-      if (op_.schema().arguments()[i].is_out() || (i == 0 && overwrites(op_.schema()))) {
+      if (is_overwritten(op_.schema(), i)) {
         continue;
       }
       for_each_tensor(arguments_[i], [&found](const at::Tensor& tensor) {
@@ -211,8 +211,11 @@ bool excludes_elements(const c10::OperatorHandle& op, const Stack& arguments) {
       name == "aten::bitwise_and" || name == "aten::bitwise_and_" || name == "aten::logical_and" ||
       name == "aten::logical_and_";
   bool excludes = false;
-  for (const c10::IValue& argument : arguments) {
-    for_each_tensor(argument, [&excludes, multiplies](const at::Tensor& tensor) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (is_overwritten(op.schema(), i)) {
+      continue;
+    }
+    for_each_tensor(arguments[i], [&excludes, multiplies](const at::Tensor& tensor) {
       excludes = excludes || excludes_elements(tensor, multiplies);
     });
   }

@@ -94,6 +94,10 @@ bool overwrites(const c10::FunctionSchema& schema) {
       name == "aten::copy_";
 }
 
+bool is_overwritten(const c10::FunctionSchema& schema, size_t argument) {
+  return schema.arguments()[argument].is_out() || (argument == 0 && overwrites(schema));
+}
+
 void know_overwritten(const c10::FunctionSchema& schema, const Stack& arguments) {
   if (!overwrites(schema)) {
     return;

@@ -35,6 +35,9 @@ bool has_known_operands(const c10::OperatorHandle& op, const torch::jit::Stack& 
 /// Returns whether a call overwrites its first argument without reading it.
 bool overwrites(const c10::FunctionSchema& schema);
 
+/// Returns whether a call overwrites an argument without reading it.
+bool is_overwritten(const c10::FunctionSchema& schema, size_t argument);
+
 /// Marks the first argument of a fill or copy as known if the call overwrites its whole storage.
 void know_overwritten(const c10::FunctionSchema& schema, const torch::jit::Stack& arguments);
 
