@@ -191,16 +191,13 @@ def _layouts(base: Estimate, name: str) -> Iterator[Choice]:
 def _buckets(base: Estimate, name: str) -> Iterator[Choice]:
     if not base.options.train or base.layout.data == 1 or base.layout.zero:
         return
-    size = 100
     yield Choice(
         "buckets",
-        "Exchange gradients in larger buckets, without copies",
+        "Make gradients views of the buckets in which they are exchanged",
         "from torch.nn.parallel import DistributedDataParallel\n"
-        f"{name} = DistributedDataParallel(\n"
-        f"    {name}, bucket_cap_mb={size}, gradient_as_bucket_view=True\n"
-        ")",
+        f"{name} = DistributedDataParallel({name}, gradient_as_bucket_view=True)",
         by_hand=_BY_SCRIPT,
-        buckets=Buckets(size * 2**20, size * 2**20, copies=False),
+        buckets=Buckets(views=True),
     )
 
 

@@ -26,8 +26,9 @@ class Buckets:
     first: int = FIRST_BUCKET
     """Size in bytes of the first bucket; a gradient that exceeds it is its last one."""
     others: int = 25 * 2**20
-    copies: bool = True
-    """Whether gradients are copied to buckets and back; false for ``gradient_as_bucket_view``."""
+    views: bool = False
+    """Whether gradients are views of buckets (``gradient_as_bucket_view``), which DDP copies to
+    buckets, but not back."""
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ def sizes_on_one_card(program: Program, layout: Layout) -> list[int]:
     because it keeps the activations of one batch per stage.
     """
     divided = _divided(program, layout.tensor)
-    in_buckets = layout.data > 1 and not layout.zero and not layout.buckets.copies
+    in_buckets = layout.data > 1 and not layout.zero and layout.buckets.views
     sizes = []
     for number, storage in enumerate(program.storages):
         share = 1.0

@@ -303,7 +303,7 @@ def test_large_buckets_divide_graphs_rarely(mode, count):
     program = four_layers(compiled=mode == "compile")
     # PyTorch always divides compiled code after the first MiB of weights.
     size = 2**30
-    layout = replace(parse(8, "ddp"), buckets=Buckets(size, size, copies=False))
+    layout = replace(parse(8, "ddp"), buckets=Buckets(size, size))
     divided = set(graphs_of(program, mode, parse(8, "ddp")).parts)
     assert len(set(graphs_of(program, mode, layout).parts)) == count < len(divided)
 

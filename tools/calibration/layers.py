@@ -43,6 +43,9 @@ def deep(shallow: Workload, deeper: Workload, layers: int) -> Workload:
     grown = replace(
         shallow,
         gradients=round(shallow.gradients + often * (deeper.gradients - shallow.gradients)),
+        gradient_tensors=round(
+            shallow.gradient_tensors + often * (deeper.gradient_tensors - shallow.gradient_tensors)
+        ),
         weights=round(shallow.weights + often * (deeper.weights - shallow.weights)),
     )
     # Operations that grow with the depth, like the optimizer's, occur in only one of the workloads.

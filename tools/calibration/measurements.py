@@ -27,7 +27,7 @@ from hpu_magic.estimates.tracing.program import Operation, Program
 from hpu_magic.estimates.tracing.step import StepOptions, trace_step
 
 _BUCKET = 128  # graphs read the KV cache in multiples of this length
-BUCKETS = Buckets(first=100 * 2**20, others=100 * 2**20, copies=False)
+BUCKETS = Buckets(first=100 * 2**20, others=100 * 2**20, views=True)
 """Buckets of the measured jobs: those of ``bucket_cap_mb=100, gradient_as_bucket_view=True``."""
 _HERE = Path(__file__).parent
 TRAINING, BATCHED, SINGLE = "training", "batched generation", "batch-1 generation"

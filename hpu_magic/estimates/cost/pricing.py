@@ -328,7 +328,7 @@ def exchanged(workload: Workload, constants: Constants) -> float:
         gathered = links.scatter(weights, cards, workload.card, constants, stride)
         seconds += one_way + workload.gathers * gathered * workload.accumulate
     seconds *= constants.exchange[_EXCHANGES[layout.zero]]
-    if seconds and layout.zero == 0 and layout.buckets.copies:
+    if seconds and layout.zero == 0:
         seconds += _copies(workload, constants)
     return seconds
 
@@ -336,6 +336,7 @@ def exchanged(workload: Workload, constants: Constants) -> float:
 def _copies(workload: Workload, constants: Constants) -> float:
     """Return the time in seconds that DDP needs to copy gradients to its buckets and back.
 
+    DDP divides gradients while it copies them to the buckets, also if they are views of buckets.
     In lazy mode, the copies are part of the kernels of graphs. DDP is not compiled.
     """
     bandwidth = workload.card.memory_bandwidth * constants.memory_efficiency[workload.card.name]
@@ -344,7 +345,8 @@ def _copies(workload: Workload, constants: Constants) -> float:
     gradients = workload.gradients
     if workload.layout.replicas(of_experts=True) > 1:
         gradients += workload.gradients_of_experts
-    return 2 * (launch * workload.gradient_tensors + 2 * gradients / bandwidth)
+    copies = 1 if workload.layout.buckets.views else 2
+    return copies * (launch * workload.gradient_tensors + 2 * gradients / bandwidth)
 
 
 def compile_seconds(program: Program, mode: str) -> float:
