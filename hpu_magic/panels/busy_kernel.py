@@ -99,6 +99,8 @@ class _ShellChannel:
 
     def _running(self) -> bool:
         """Return whether a cell is running, even a cell that runs other cells."""
+        if not self._threaded:
+            return True  # only a running cell calls `poll`
         lock = getattr(self._kernel, "_main_asyncio_lock", None)
         if lock is not None:
             return bool(lock.locked())
