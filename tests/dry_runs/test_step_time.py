@@ -164,6 +164,27 @@ def test_backward_passes_end_the_steps_of_a_script_without_optimizer(timed):
     assert timed(BY_HAND, steps=2).steps == 2
 
 
+@pytest.mark.parametrize("lazy", ["0", "1"])
+def test_optimizer_that_is_created_after_a_backward_pass_ends_the_steps(timed, lazy):
+    script = """
+        import torch
+        model, optimizer = torch.nn.Linear(64, 64, device="hpu"), None
+        for step in range(100):
+            loss = model(torch.ones(8, 64, device="hpu")).sum()
+            loss.backward()
+            optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.1)
+            loss.item()
+            optimizer.step()
+            optimizer.zero_grad()
+    """
+    mode = (("PT_HPU_LAZY_MODE", lazy),)
+    result = timed(script, mode, steps=3)
+    assert (result.status, result.steps, result.optimizer) == (0, 3, "SGD")
+    [line] = result.host_reads
+    assert line.count == 3
+    assert timed(script, mode).cycle == 1
+
+
 def test_share_of_the_peak(timed):
     time = timed(LOOP, card="gaudi2").time
     # The first layer needs no gradient of its input.

@@ -81,7 +81,12 @@ class Recorder:
 
         @functools.wraps(create)
         def created(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
-            self._has_optimizer = True
+            if not self._has_optimizer:  # backward passes have not ended steps
+                self._has_optimizer = True
+                self._before = (0, 0, 0)
+                self._steps.forget()
+                if self._timing is not None:
+                    self._timing.forget()
             create(optimizer, *args, **kwargs)
 
         kind.__init__ = created

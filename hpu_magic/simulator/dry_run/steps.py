@@ -81,6 +81,10 @@ class Steps:
         if complete or (decided and not self._whole and self.may_end()):
             self.end()
 
+    def forget(self) -> None:
+        """Forget all steps, because they were only parts of steps."""
+        self.count, self.repeated, self._works = 0, None, []
+
     def skip(self) -> None:
         """Note a step that did not use the card.
 

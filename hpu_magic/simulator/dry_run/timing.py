@@ -71,6 +71,10 @@ class Timing:
         self._modules.install()
         self._batches.install()
 
+    def forget(self) -> None:
+        """Forget the times of all steps."""
+        self._steps.clear()
+
     def step_ended(self) -> None:
         """Measure the time since the end of the last step."""
         now, before = card_time.read(), self._before
