@@ -196,7 +196,7 @@ class Timing:
 
 
 def _data(counts: list[Count]) -> dict[str, Any]:
-    """Return the mean of the counts of steps, and the loader of the last step, as JSON types."""
+    """Return mean counts of all steps, and the ranks of the last step, as JSON types."""
     last = counts[-1]
     ranks, ranks_are_known = ranks_of(last.loader)
     names = ("samples", "tokens", "batches", "waited")
