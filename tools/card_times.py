@@ -39,13 +39,7 @@ _RUNS = 3
 """How often a model runs in a dry run of inference."""
 _HOST_READS = ("GPT-2", "T5-base")
 """Models whose copies on each card read values on the host."""
-DIFFERENT: dict[str, str] = {
-    "MLP, DDP": "the compiled optimizer consists of many operators",
-    **{
-        f"{name}, tensor parallel": "collectives end graphs, so each layer is compiled separately"
-        for name in _TENSOR_PARALLEL
-    },
-}
+DIFFERENT = {"MLP, DDP": "the compiled optimizer consists of many operators"}
 """Steps that are known to differ in compiled code, and the causes."""
 
 

@@ -1,7 +1,8 @@
 """The graphs of compiled code.
 
 Dynamo compiles a function together with the functions that it calls. It cannot compile the hooks of
-FSDP, so the modules with hooks are compiled separately, and their hooks divide the graphs of the
+FSDP, nor `torch.distributed.all_reduce`, which adds the partial sums of tensor-parallel layers. The
+modules with hooks or partial sums are compiled separately, and they divide the graphs of the
 functions that call them. If a function calls such modules in a loop, Dynamo does not compile the
 function, but each module that it calls. In a model with DDP, PyTorch's DDPOptimizer divides the
 graphs at the buckets of gradients.
@@ -10,7 +11,7 @@ graphs at the buckets of gradients.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from hpu_magic.estimates.cost.products import name_of
 from hpu_magic.estimates.layout import FIRST_BUCKET, Layout
@@ -20,12 +21,15 @@ LAYER = re.compile(r"(?:.*?\.)??\d+(?=\.|$)")
 """Matches the path of the outermost layer of a list that contains a module."""
 
 
-def compiled_graphs(program: Program, layout: Layout) -> tuple[list[int], frozenset[int]]:
+def compiled_graphs(
+    program: Program, layout: Layout, reduced: Set[str]
+) -> tuple[list[int], frozenset[int]]:
     """Return the graph of each operation, and the operations that run in eager mode.
 
-    Each operation in eager mode has its own graph.
+    Each operation in eager mode has its own graph. ``reduced`` contains the paths of the modules
+    whose results are partial sums, which an all-reduce adds.
     """
-    places = _places(program, layout)
+    places = _places(program, layout, reduced)
     sums = frozenset(_sums_between_graphs(program, places))
     eager = sums.union(number for number, place in enumerate(places) if place is None)
     numbers, used, current = [], 0, 0
@@ -43,9 +47,9 @@ _Place = tuple[str, Phase, int]
 """The module whose forward pass is compiled, the phase of the step, and the bucket."""
 
 
-def _places(program: Program, layout: Layout) -> list[_Place | None]:
+def _places(program: Program, layout: Layout, reduced: Set[str]) -> list[_Place | None]:
     """Return what the operations of a graph have in common; None for eager mode."""
-    frames = _Frames(program, layout)
+    frames = _Frames(program, layout, reduced)
     has_buckets = layout.data > 1 and not layout.zero and bool(program.parameters)
     buckets = (
         _buckets(program, layout.buckets.others) if has_buckets else [0] * len(program.operations)
@@ -66,16 +70,15 @@ def _places(program: Program, layout: Layout) -> list[_Place | None]:
 class _Frames:
     """Finds the module whose forward pass Dynamo compiles, with all modules that it calls."""
 
-    def __init__(self, program: Program, layout: Layout) -> None:
+    def __init__(self, program: Program, layout: Layout, reduced: Set[str]) -> None:
         self._classes = program.classes
         self._not_compiled = program.not_compiled()
-        lists = set[str]()
-        if layout.data > 1 and layout.zero and not layout.in_float32:  # FSDP
-            layers = (LAYER.match(name) for name in program.classes)
-            lists = {each[0].rpartition(".")[0] for each in layers if each}
+        has_hooks = layout.data > 1 and bool(layout.zero) and not layout.in_float32  # FSDP
+        layers = (LAYER.match(name) for name in (program.classes if has_hooks else reduced))
+        lists = {each[0].rpartition(".")[0] for each in layers if each}
         of_lists = (name for name in lists if program.classes.get(name) == "ModuleList")
         loops = lists.union(name.rpartition(".")[0] for name in of_lists)
-        self._divided = {path for name in loops for path in _path(name)}
+        self._divided = {path for name in loops | reduced for path in _path(name)}
         # Dynamo does not compile the function for any module of the same class.
         self._with_loops = {program.classes[name] for name in loops if name in program.classes}
 
@@ -85,8 +88,8 @@ class _Frames:
             return None
         path = list(_path(module))
         for outer, inner in zip(path, [*path[1:], None], strict=True):
-            calls_hooks = outer in self._divided and inner in self._divided
-            if self._classes.get(outer) not in self._with_loops and not calls_hooks:
+            is_divided = outer in self._divided and inner in self._divided
+            if self._classes.get(outer) not in self._with_loops and not is_divided:
                 return outer
         return None
 

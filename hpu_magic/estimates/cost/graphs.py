@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 
 from hpu_magic.estimates.cost.compiled import LAYER, compiled_graphs
@@ -24,18 +25,21 @@ class Graphs:
     """Indexes of the operations that run in eager mode between compiled graphs."""
 
 
-def graphs_of(program: Program, mode: str, layout: Layout) -> Graphs:
+def graphs_of(
+    program: Program, mode: str, layout: Layout, reduced: Set[str] = frozenset()
+) -> Graphs:
     """Return the graphs of a step.
 
     In lazy mode and HPU Graphs, the forward and backward passes are one graph, and the optimizer is
     another. In lazy mode, a graph ends when FSDP or ZeRO stage 3 gathers weights, and when DDP
-    exchanges a bucket of gradients. In compiled code, each pass is a graph that hooks, buckets and
-    modules that PyTorch does not compile may divide. Autograd creates the gradient of the loss
-    between the passes.
+    exchanges a bucket of gradients. In compiled code, each pass is a graph that hooks, collectives,
+    buckets and modules that PyTorch does not compile may divide. Autograd creates the gradient of
+    the loss between the passes. ``reduced`` contains the paths of the modules whose results an
+    all-reduce adds.
     """
     operations = program.operations
     if mode == "compile":
-        numbers, eager = compiled_graphs(program, layout)
+        numbers, eager = compiled_graphs(program, layout, reduced)
         return Graphs(numbers, numbers, eager)
     whole = [_OPTIMIZER if each.phase is Phase.OPTIMIZER else _PASSES for each in operations]
     if mode != "lazy" or layout.data == 1:

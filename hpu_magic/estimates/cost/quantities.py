@@ -113,10 +113,11 @@ class _Reader:
         works = [
             work_of(operation, fused_attention=fused_attention) for operation in program.operations
         ]
-        sharding = Sharding(program, self._layout.tensor)
-        graphs = graphs_of(program, mode, self._layout)
+        reduced = self._reduced(works) if mode == "compile" else frozenset()
+        graphs = graphs_of(program, mode, self._layout, reduced)
         kinds = [work.kind for work in works]
         moved = list(traffic(program, kinds, None if mode == "eager" else graphs.parts))
+        sharding = Sharding(program, self._layout.tensor)
         shares = [
             sharding.share(operation, Work(Kind.NOTHING) if found.omitted else work)
             for operation, work, found in zip(program.operations, works, moved, strict=True)
@@ -134,6 +135,13 @@ class _Reader:
         table = np.array(rows, dtype=np.float64).reshape(len(rows), len(fields(Operations))).T
         each = np.array(self._products, dtype=np.float64).reshape(len(self._products), 6).T
         return Operations(*table), Products(each[0].astype(np.int64), *each[1:])
+
+    def _reduced(self, works: list[Work]) -> frozenset[str]:
+        """Return the paths of the modules whose results an all-reduce adds."""
+        sharding = Sharding(self._program, self._layout.tensor)
+        for operation, work in zip(self._program.operations, works, strict=True):
+            sharding.share(operation, work)
+        return frozenset(sharding.reduced)
 
     def _size(self, operands: tuple[Operand, ...], share: Share) -> float:
         return (

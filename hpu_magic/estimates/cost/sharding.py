@@ -53,6 +53,8 @@ class Sharding:
             number for number, each in enumerate(program.storages) if each.freed is None
         }
         self._widths: set[int] = set()  # sharded sizes of matmuls with weights
+        self.reduced = set[str]()
+        """Paths of the modules whose products of the forward pass are partial sums."""
 
     def share(self, operation: Operation, work: Work) -> Share:
         """Return one card's share of an operation; must be called in program order."""
@@ -139,6 +141,8 @@ class Sharding:
             self._divided.update(operand.storage for operand in operation.writes)
             return Share(_part(work, self._cards, by="n"), self._cards, makes_parts=True)
         self._partial |= {operand.storage: operand.bytes for operand in operation.writes}
+        if operation.phase is Phase.FORWARD:
+            self.reduced.add(operation.module)
         return Share(_part(work, self._cards, by="k"), self._cards)
 
 
