@@ -75,17 +75,30 @@ class LinkTime:
         """Begin a new step, in which the first collective of each kind takes time to start."""
         self._started.clear()
 
+    def exchange_of_caller(self) -> str:
+        """Return how the framework that calls a collective exchanges gradients and weights."""
+        return _exchange(sys._getframe().f_back)
+
     def __call__(
-        self, name: str, size: int, tensors: int, ranks: int, stride: int
+        self,
+        name: str,
+        size: int,
+        tensors: int,
+        ranks: int,
+        stride: int,
+        captured_exchange: str | None = None,
     ) -> tuple[float, float]:
         """Return the time on the links, and the time that the card waits for them.
 
         The second time is negative if the card waits for the end of the collective only when the
         program does. `size` is the size of this rank's data in bytes, and `tensors` is the number
-        of tensors, which are sent one by one.
+        of tensors, which are sent one by one. `captured_exchange` is the result of
+        `exchange_of_caller` when the collective was captured in an HPU Graph, if it was.
         """
         kind = _kind(name)
-        exchange = _exchange(sys._getframe().f_back)
+        exchange = captured_exchange
+        if exchange is None:
+            exchange = _exchange(sys._getframe().f_back)
         whole = size * ranks if kind in _PARTS else size
         count = max(tensors, 1)
         links, added = 0.0, 0.0

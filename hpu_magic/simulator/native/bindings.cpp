@@ -103,7 +103,9 @@ void bind_execution(py::module_& module) {
   // functions must release the GIL before they wait for that lock.
   const auto no_gil = py::call_guard<py::gil_scoped_release>();
   module.def("define_operators_of_mode", &hpu::custom::Operators::define_of_mode, py::arg("lazy"));
-  module.def("set_lazy", &hpu::recorder::enable, py::arg("most_operations"));
+  module.def(
+      "set_lazy", &hpu::recorder::enable, py::arg("most_operations"),
+      py::arg("captures_collectives"));
   module.def(
       "set_compile_only",
       [](bool on) {

@@ -1,7 +1,7 @@
 // Kernels of torch.distributed's operators for device tensors. PyTorch registers such kernels only
 // for the CPU and CUDA.
 #include "collectives/backend.h"
-
+#include "lazy/recorder.h"
 #include "memory/memory.h"
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -44,6 +44,22 @@ class Arguments {
     return *named("process_group").toCustomClass<c10d::ProcessGroup>()->getBackend(kDevice);
   }
 
+  /// Captures the operator in an HPU Graph, and starts it unless the capture is a dry run.
+  template <class Start>
+  Started capture(const c10::OperatorHandle& op, const Start& start) const {
+    Hccl::Tensors tensors;
+    for (const c10::IValue& value : values_) {
+      add_tensors(value, tensors);
+    }
+    const recorder::CollectiveCapture captured(op, values_, tensors);
+    if (!captured.is_dry_run()) {
+      return start();
+    }
+    auto ended = Work::start(backend().getRank(), {c10d::OpType::UNKNOWN, "captured", 0}, {});
+    ended->end(nullptr);
+    return ended;
+  }
+
   /// Returns the value of the method's next parameter.
   template <class Parameter>
   Parameter next() {
@@ -65,6 +81,16 @@ class Arguments {
   }
 
  private:
+  static void add_tensors(const c10::IValue& value, Hccl::Tensors& tensors) {
+    if (value.isTensor()) {
+      tensors.push_back(value.toTensor());
+    } else if (value.isList()) {
+      for (const c10::IValue& item : value.toListRef()) {
+        add_tensors(item, tensors);
+      }
+    }
+  }
+
   const c10::IValue& named(const char* name) const {
     return values_[static_cast<size_t>(schema_.argumentIndexWithName(name).value())];
   }
@@ -110,8 +136,11 @@ struct Collective<method> {
     c10d::Backend& backend = arguments.backend();
     std::tuple<std::decay_t<Parameters>...> values{
         arguments.next<std::decay_t<Parameters>>()...};  // braces ensure left-to-right evaluation
-    Started work = std::apply(
-        [&backend](auto&... value) { return (backend.*method)(value...); }, values);
+    const auto start = [&] {
+      return std::apply(
+          [&backend](auto&... value) { return (backend.*method)(value...); }, values);
+    };
+    Started work = recorder::captures_collectives() ? arguments.capture(op, start) : start();
     const size_t count = op.schema().arguments().size();
     c10::IValue first = (*stack)[stack->size() - count];
     torch::jit::drop(*stack, count);

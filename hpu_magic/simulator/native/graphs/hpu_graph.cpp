@@ -43,6 +43,7 @@ void HpuGraph::capture_end() {
   const recorder::Lock lock;
   if (capture_ != 0) {
     recorder::Captured captured = recorder::end_capture(std::exchange(capture_, 0));
+    parts_ = parts_of(captured);
     nodes_ = std::move(captured.nodes);
     signatures_ = std::move(captured.signatures);
     note_made();
@@ -50,58 +51,79 @@ void HpuGraph::capture_end() {
 }
 
 void HpuGraph::replay() {
-  const recorder::Lock lock;  // other threads must not see tensors in an intermediate state
-  TORCH_CHECK(!recorder::capturing(), "GRAPH:: Capture in progress");
-  recorder::flush(recorder::Cause::mark_step);
-  launch();
-  const prices::Unobserved unobserved;
-  const KernelsOnly kernels_only;
-  for (const c10::Storage& storage : made_) {  // an earlier replay may have failed to write to it
-    clear_failure(storage);
-  }
   Failures failures;
-  if (freed_.empty()) {
-    replay_steps(failures);
-  } else {
-    replay_freeing(failures);
+  RunningCollectives running;
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    const Part& part = parts_[i];
+    running.wait_for(part.waits);
+    if (!part.is_collective) {
+      run(part, failures);
+      continue;
+    }
+    failures.rethrow_first();
+    running.start(i, part, nodes_[part.first_node]);
+    if (!freed_.empty()) {
+      running.wait_for({i});
+      free_all(freed_[part.first_node]);
+    }
   }
+  running.wait_for_all();
   failures.rethrow_first();
 }
 
-/// Adds the time of a replay to the clock.
-void HpuGraph::launch() const {
-  if (!clock::on() || nodes_.empty()) {
+void HpuGraph::run(const Part& part, Failures& failures) {
+  const recorder::Lock lock;  // other threads must not see tensors in an intermediate state
+  TORCH_CHECK(!recorder::capturing(), "GRAPH:: Capture in progress");
+  recorder::flush(recorder::Cause::mark_step);
+  launch(part);
+  const prices::Unobserved unobserved;
+  const KernelsOnly kernels_only;
+  if (part.first_node == 0) {
+    for (const c10::Storage& storage : made_) {  // an earlier replay may have failed to write to it
+      clear_failure(storage);
+    }
+  }
+  if (freed_.empty()) {
+    replay_steps(part, failures);
+  } else {
+    replay_freeing(part, failures);
+  }
+}
+
+/// Adds the time of a part to the clock.
+void HpuGraph::launch(const Part& part) const {
+  if (!clock::on() || part.first_node == part.end_node) {
     return;
   }
   if (signatures_.empty()) {
     clock::count_unpriced("HPU Graph that was captured while the clock was off");
   }
-  for (const uint64_t signature : signatures_) {
-    if (!clock::launch(signature)) {
+  for (size_t i = part.first_signature; i < part.end_signature; ++i) {
+    if (!clock::launch(signatures_[i])) {
       clock::count_unpriced("HPU Graph whose price was forgotten");
     }
   }
 }
 
-void HpuGraph::replay_steps(Failures& failures) {
+void HpuGraph::replay_steps(const Part& part, Failures& failures) {
   if (steps_.empty()) {
     for (const Node& node : nodes_) {
       steps_.emplace_back(node);
     }
   }
   torch::jit::Stack stack;
-  for (ReplayStep& step : steps_) {
+  for (size_t i = part.first_node; i < part.end_node; ++i) {
     try {
-      step.run(stack);
+      steps_[i].run(stack);
     } catch (const std::exception& error) {
-      failures.add(step.node(), error);
+      failures.add(nodes_[i], error);
       stack.clear();
     }
   }
 }
 
-void HpuGraph::replay_freeing(Failures& failures) {
-  for (size_t i = 0; i < nodes_.size(); ++i) {
+void HpuGraph::replay_freeing(const Part& part, Failures& failures) {
+  for (size_t i = part.first_node; i < part.end_node; ++i) {
     try {
       const MemoryReuse reuse(nodes_[i].outputs);
       nodes_[i].run();
@@ -198,6 +220,7 @@ void HpuGraph::reset() {
   for_backward_.clear();
   nodes_.clear();
   signatures_.clear();
+  parts_ = parts_of({});
 }
 
 bool HpuGraph::is_capturing() const {

@@ -1,6 +1,7 @@
 // HPU Graphs: operations that are captured once, and then replayed on the same tensors.
 #pragma once
 
+#include "graphs/parts.h"
 #include "lazy/recorder.h"
 #include "lazy/unfinished_work.h"
 
@@ -65,14 +66,16 @@ class HpuGraph {
   using Storages = std::vector<c10::Storage>;
   using Known = std::unordered_set<const c10::StorageImpl*>;
 
-  void launch() const;
+  void run(const Part& part, Failures& failures);
+  void launch(const Part& part) const;
   void note_made();
   void plan_freeing(Known needed, uint64_t since);
-  void replay_steps(Failures& failures);
-  void replay_freeing(Failures& failures);
+  void replay_steps(const Part& part, Failures& failures);
+  void replay_freeing(const Part& part, Failures& failures);
 
   std::vector<Node> nodes_;
   std::vector<uint64_t> signatures_;  // identify the prices of a replay
+  std::vector<Part> parts_ = parts_of({});
   std::vector<ReplayStep> steps_;  // created by the first replay
   std::vector<Storages> freed_;  // what to free after each node; empty if all tensors are kept
   Storages made_;  // storages created by the captured function and written by each replay

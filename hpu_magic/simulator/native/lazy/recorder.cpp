@@ -11,6 +11,7 @@
 #include "memory/card.h"
 #include "memory/memory.h"
 #include "prices/observer.h"
+#include "prices/source.h"
 
 #include <algorithm>
 #include <atomic>
@@ -28,6 +29,7 @@ namespace {
 
 std::atomic<bool> lazy{false};
 size_t limit = SIZE_MAX;
+bool collectives_captured = false;
 
 RecordedGraph graph(1);
 UnfinishedWork unfinished;
@@ -40,6 +42,7 @@ struct Capture {
   size_t number = 0;
   std::vector<Node> nodes;
   std::vector<uint64_t> signatures{};
+  std::vector<CapturedCollective> collectives{};
 
   /// Returns whether a captured operation uses the tensor's memory.
   bool uses(const at::Tensor& tensor) const {
@@ -248,8 +251,9 @@ bool uses(const c10::Storage& storage) {
 
 }  // namespace
 
-void enable(size_t most_operations) {
+void enable(size_t most_operations, bool captures_collectives) {
   limit = most_operations;
+  collectives_captured = captures_collectives;
   settle_generators_by([] { flush(Cause::mark_step); });
   prices::collect_all();
   lazy.store(true);
@@ -398,7 +402,8 @@ Captured end_capture(size_t number) {
     return {};
   }
   flush(Cause::mark_step);
-  Captured captured{std::move(capture.nodes), std::move(capture.signatures)};
+  Captured captured{
+      std::move(capture.nodes), std::move(capture.signatures), std::move(capture.collectives)};
   capture = Capture{};
   return captured;
 }
@@ -419,6 +424,28 @@ bool capturing() {
 bool capturing(size_t number) {
   const Lock lock;
   return capture.active && capture.number == number;
+}
+
+bool captures_collectives() {
+  return capture.active && collectives_captured;
+}
+
+CollectiveCapture::CollectiveCapture(
+    const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments,
+    const std::vector<at::Tensor>& tensors) {
+  flush(Cause::mark_step);
+  capture.collectives.push_back(
+      {capture.nodes.size(), capture.signatures.size(), prices::exchange_of_caller()});
+  capture.nodes.push_back({op, arguments.vec(), tensors, {}});
+  capture.active = false;
+}
+
+CollectiveCapture::~CollectiveCapture() {
+  capture.active = true;
+}
+
+bool CollectiveCapture::is_dry_run() const {
+  return capture.dry_run;
 }
 
 }  // namespace recorder

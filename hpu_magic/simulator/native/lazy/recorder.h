@@ -2,10 +2,12 @@
 #pragma once
 
 #include "lazy/recorded_graph.h"
+#include "threads/interpreter.h"
 #include "threads/locks.h"
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,8 +32,9 @@ class Lock {
   Lock& operator=(const Lock&) = delete;
 };
 
-/// Enables lazy mode. Called when the engine is loaded.
-void enable(size_t most_operations);
+/// Enables lazy mode. Called when the engine is loaded. If `captures_collectives` is true, HPU Graphs
+/// can contain collectives.
+void enable(size_t most_operations, bool captures_collectives);
 bool enabled();
 
 /// Records an operator, or runs it immediately if its results cannot be determined without running
@@ -60,10 +63,18 @@ size_t recipe_count();
 /// Clears the recipe cache, so every graph is recompiled the next time it runs.
 void clear_recipes();
 
+/// A node of an HPU Graph that is a collective.
+struct CapturedCollective {
+  size_t node;
+  size_t signature;  // the number of earlier signatures
+  std::optional<std::string> exchange;  // see prices::exchange_of_caller
+};
+
 /// The operations of an HPU Graph, and the signatures that the clock uses to look up their times.
 struct Captured {
   std::vector<Node> nodes{};
   std::vector<uint64_t> signatures{};
+  std::vector<CapturedCollective> collectives{};
 };
 
 /// Begins the capture of an HPU Graph and returns its number.
@@ -75,6 +86,29 @@ Captured end_capture(size_t number);
 void abandon(size_t number);
 bool capturing();
 bool capturing(size_t number);
+
+/// Returns whether a capture is in progress and can include collectives.
+bool captures_collectives();
+
+/// Adds a collective to the capture in progress, and interrupts the capture while the collective
+/// starts.
+class CollectiveCapture {
+ public:
+  /// `tensors` are the operands and results of the collective.
+  CollectiveCapture(
+      const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments,
+      const std::vector<at::Tensor>& tensors);
+  ~CollectiveCapture();
+  CollectiveCapture(const CollectiveCapture&) = delete;
+  CollectiveCapture& operator=(const CollectiveCapture&) = delete;
+
+  /// Returns whether the collective must not run, because the capture is a dry run.
+  bool is_dry_run() const;
+
+ private:
+  const WithoutGil released_;
+  const Lock lock_;
+};
 
 }  // namespace recorder
 }  // namespace hpu

@@ -20,6 +20,10 @@ py::function* source = nullptr;
 py::function* link_source = nullptr;
 auto* first_error = new std::string;
 
+thread_local const std::optional<std::string>* captured_exchange = nullptr;
+
+struct CallerQuestion {};
+
 /// While this object exists, torch.compile does not compile the Python functions that this thread
 /// calls. Otherwise, it would compile the source of prices after a graph break.
 class WithoutCompiler {
@@ -131,11 +135,17 @@ clock::Price answer(const Question& question) {
 
 clock::LinkPrice answer(const LinkQuestion& question) {
   clock::LinkPrice price;
+  const auto exchange = captured_exchange ? *captured_exchange : std::nullopt;
   std::tie(price.links, price.card) =
       (*link_source)(
-          question.name, question.bytes, question.tensors, question.ranks, question.stride)
+          question.name, question.bytes, question.tensors, question.ranks, question.stride,
+          exchange)
           .cast<std::tuple<double, double>>();
   return price;
+}
+
+std::string answer(const CallerQuestion&) {
+  return link_source->attr("exchange_of_caller")().cast<std::string>();
 }
 
 template <class Question>
@@ -167,6 +177,17 @@ auto ask(const Question& question) -> std::optional<decltype(answer(question))> 
 
 std::optional<clock::Price> ask_source(const Question& question) {
   return ask(question);
+}
+
+std::optional<std::string> exchange_of_caller() {
+  return clock::on() ? ask(CallerQuestion()) : std::nullopt;
+}
+
+CalledAgain::CalledAgain(const std::optional<std::string>& exchange)
+    : outer_(std::exchange(captured_exchange, &exchange)) {}
+
+CalledAgain::~CalledAgain() {
+  captured_exchange = outer_;
 }
 
 std::optional<clock::Transfer> launch_transfer(const LinkQuestion& question, bool is_message) {

@@ -4,6 +4,7 @@
 #include "prices/sequence.h"
 
 #include <optional>
+#include <string>
 
 namespace hpu::prices {
 
@@ -37,6 +38,23 @@ struct LinkQuestion {
 /// Asks for the time of a collective, and launches the collective on the clock. Returns nullopt
 /// if the clock is off or the function raises an error.
 std::optional<clock::Transfer> launch_transfer(const LinkQuestion& question, bool is_message);
+
+/// How the framework that called the current collective exchanges gradients and weights; see
+/// link_time.py. Empty if the clock is off.
+std::optional<std::string> exchange_of_caller();
+
+/// While an instance exists, the collectives of this thread are priced as if they had been called by
+/// the framework that called a captured collective.
+class CalledAgain {
+ public:
+  explicit CalledAgain(const std::optional<std::string>& exchange);
+  ~CalledAgain();
+  CalledAgain(const CalledAgain&) = delete;
+  CalledAgain& operator=(const CalledAgain&) = delete;
+
+ private:
+  const std::optional<std::string>* const outer_;
+};
 
 /// Calls the price source. If the source raises an error, stores the error for the user and returns
 /// nullopt.

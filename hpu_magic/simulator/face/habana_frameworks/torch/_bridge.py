@@ -77,7 +77,10 @@ def load() -> None:
     _operator_namespace.install()
     if is_lazy():
         no_limit = _flags.DEFAULTS["PT_HPU_MAX_COMPOUND_OP_SIZE"]
-        native.set_lazy(min(int(os.environ.get(name, no_limit)) for name in _GRAPH_LIMITS))
+        native.set_lazy(
+            min(int(os.environ.get(name, no_limit)) for name in _GRAPH_LIMITS),
+            captures_collectives=_flags.is_on("PT_HPU_ENABLE_LAZY_COLLECTIVES"),
+        )
         _lazy_access.install()
     if _generation() == "GAUDI":
         _first_generation.refuse_float16_in_autocast()
