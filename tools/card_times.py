@@ -30,8 +30,7 @@ from differences import COLUMNS, LARGEST, row  # noqa: E402  (needs the path abo
 from page_table import PageTable  # noqa: E402
 
 PAGE = _ROOT / "docs" / "simulator.md"
-MODES = {True: ("eager", "lazy", "compile"), False: ("eager", "lazy", "graphs", "compile")}
-"""The modes of training and inference."""
+MODES = ("eager", "lazy", "graphs", "compile")
 CARDS = 8
 """The number of cards in the table."""
 _TENSOR_PARALLEL = ("Llama-8B", "Mistral-7B", "Qwen2-7B")
@@ -225,6 +224,7 @@ def compared(name: str, cards: int, mode: str = "eager", *, training: bool = Tru
     hpu_magic.simulator.activate(announce=False)
     step = (STEPS if training else INFERENCE)[name]
     os.environ["PT_HPU_LAZY_MODE"] = str(int(mode in ("lazy", "graphs")))
+    os.environ["PT_HPU_ENABLE_LAZY_COLLECTIVES"] = str(mode == "graphs").lower()
     with tempfile.NamedTemporaryFile() as file:
         place = [] if training else [file.name]
         request = Request(__file__, [name, mode, *place], cards=cards)
@@ -242,7 +242,7 @@ def compared(name: str, cards: int, mode: str = "eager", *, training: bool = Tru
     return Times(seconds, estimate.seconds, round(sent))
 
 
-def train(step: Step, *, is_compiled: bool) -> None:
+def train(step: Step, mode: str) -> None:
     """Train on one or several cards."""
     from habana_frameworks.torch.core import mark_step
 
@@ -251,7 +251,6 @@ def train(step: Step, *, is_compiled: bool) -> None:
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         torch.distributed.init_process_group("hccl")
         model = _shared(model, step.parallel)
-    optimizer = torch.optim.AdamW(model.parameters())
 
     def loss() -> torch.Tensor:
         output = model(**inputs)
@@ -259,21 +258,31 @@ def train(step: Step, *, is_compiled: bool) -> None:
         total: torch.Tensor = found.sum()
         return total
 
-    forward, update = loss, optimizer.step
-    if is_compiled:
-        forward, update = (torch.compile(each, backend="hpu_backend") for each in (loss, update))
-    for _ in range(4):
+    forward = _compiled(loss) if mode == "compile" else loss
+
+    def propagate() -> None:
         forward().backward()
         mark_step()
+
+    run = propagate
+    if mode == "graphs":
+        for _ in range(2):  # afterwards, DDP does not change its buckets
+            propagate()
+            model.zero_grad()
+        run = _captured(propagate)
+    optimizer = torch.optim.AdamW(model.parameters())
+    update = _compiled(optimizer.step) if mode == "compile" else optimizer.step
+    for _ in range(4):
+        run()
         update()
-        optimizer.zero_grad()
+        if mode != "graphs":  # replays write to the same gradients
+            optimizer.zero_grad()
         mark_step()
 
 
 def infer(step: Step, place: str, mode: str) -> None:
     """Run the model on one or several cards, and write the seconds of the last run to a file."""
     from habana_frameworks.torch.core import mark_step
-    from habana_frameworks.torch.hpu import HPUGraph, graph
 
     from hpu_magic.simulator import card_time
 
@@ -282,7 +291,7 @@ def infer(step: Step, place: str, mode: str) -> None:
     if step.parallel == "tp":
         torch.distributed.init_process_group("hccl")
         _make_tensor_parallel(model)
-    called = torch.compile(model, backend="hpu_backend") if mode == "compile" else model
+    called = _compiled(model) if mode == "compile" else model
 
     @torch.no_grad()
     def run() -> None:
@@ -290,10 +299,7 @@ def infer(step: Step, place: str, mode: str) -> None:
         mark_step()
 
     if mode == "graphs":
-        captured = HPUGraph()
-        with graph(captured):
-            run()
-        run = captured.replay
+        run = _captured(run)
     hpu: Any = torch.get_device_module("hpu")
     seconds = 0.0
     for _ in range(_RUNS):
@@ -303,6 +309,19 @@ def infer(step: Step, place: str, mode: str) -> None:
         hpu.synchronize()
         seconds = card_time.read().card - before.card
     Path(place).write_text(f"{seconds}")
+
+
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    return torch.compile(function, backend="hpu_backend")
+
+
+def _captured(function: Callable[[], None]) -> Callable[[], None]:
+    from habana_frameworks.torch.hpu import HPUGraph, graph
+
+    captured = HPUGraph()
+    with graph(captured):
+        function()
+    return captured.replay
 
 
 def _shared(model: nn.Module, parallel: str) -> nn.Module:
@@ -339,7 +358,7 @@ def _add_partial_sums(layer: nn.Module, inputs: Any, output: torch.Tensor) -> to
 
 def table() -> PageTable:
     """Return the table on the page."""
-    runs = [_run(mode, CARDS, training) for training in MODES for mode in MODES[training]]
+    runs = [_run(mode, CARDS, training) for training in (True, False) for mode in MODES]
     return PageTable(PAGE, ("models", *COLUMNS), runs)
 
 
@@ -351,11 +370,11 @@ def _run(mode: str, cards: int, training: bool) -> str:
 def names_of(cards: int, mode: str = "eager", *, training: bool = True) -> list[str]:
     """Return the steps that fit on these cards and can run in this mode."""
     steps = STEPS if training else INFERENCE
-    if mode == "graphs":  # host reads and collectives cannot be captured
+    if mode == "graphs":  # host reads, and FSDP's changes of memory, cannot be captured
         steps = {
             name: step
             for name, step in steps.items()
-            if step.parallel == "ddp" and not name.startswith(_HOST_READS)
+            if step.parallel != "fsdp" and not name.startswith(_HOST_READS)
         }
     return [name for name, step in steps.items() if cards > 1 or step.parallel == "ddp"]
 
@@ -363,14 +382,12 @@ def names_of(cards: int, mode: str = "eager", *, training: bool = True) -> list[
 def main() -> int:
     """Compare the steps on the command line and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--mode", default="eager", choices=MODES[False])
+    parser.add_argument("--mode", default="eager", choices=MODES)
     parser.add_argument("--cards", type=int, default=CARDS, help="number of cards")
     parser.add_argument("--inference", action="store_true", help="run models without training")
     parser.add_argument("steps", nargs="*", metavar="STEP", help=", ".join(STEPS | INFERENCE))
     options = parser.parse_args()
     mode, cards, training = options.mode, options.cards, not options.inference
-    if mode not in MODES[training]:
-        parser.error(f"--mode {mode} requires --inference.")
     differences = {}
     for name in options.steps or names_of(cards, mode, training=training):
         times = compared(name, cards, mode, training=training)
@@ -392,6 +409,6 @@ if __name__ == "__main__":
         if place:
             infer(INFERENCE[name], place[0], mode)
         else:
-            train(STEPS[name], is_compiled=mode == "compile")
+            train(STEPS[name], mode)
     else:
         sys.exit(main())

@@ -31,18 +31,18 @@ def graphs_of(
     """Return the graphs of a step.
 
     In lazy mode and HPU Graphs, the forward and backward passes are one graph, and the optimizer is
-    another. In lazy mode, a graph ends when FSDP or ZeRO stage 3 gathers weights, and when DDP
-    exchanges a bucket of gradients. In compiled code, each pass is a graph that hooks, collectives,
-    buckets and modules that PyTorch does not compile may divide. Autograd creates the gradient of
-    the loss between the passes. ``reduced`` contains the paths of the modules whose results an
-    all-reduce adds.
+    another. A graph ends when FSDP or ZeRO stage 3 gathers weights, and when DDP exchanges a bucket
+    of gradients. In compiled code, each pass is a graph that hooks, collectives, buckets and
+    modules that PyTorch does not compile may divide. Autograd creates the gradient of the loss
+    between the passes. ``reduced`` contains the paths of the modules whose results an all-reduce
+    adds.
     """
     operations = program.operations
     if mode == "compile":
         numbers, eager = compiled_graphs(program, layout, reduced)
         return Graphs(numbers, numbers, eager)
     whole = [_OPTIMIZER if each.phase is Phase.OPTIMIZER else _PASSES for each in operations]
-    if mode != "lazy" or layout.data == 1:
+    if mode == "eager" or layout.data == 1:
         return Graphs(whole, whole)
     if layout.zero == _GATHERS:
         gathered = _modules_of_zero(program) if layout.in_float32 else _layers(program)
