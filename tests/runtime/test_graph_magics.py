@@ -147,6 +147,18 @@ def test_mask_that_transformers_reads_is_reported_with_a_fix(lazy):
     lazy("torch.set_grad_enabled(True)")
 
 
+def test_rejected_collective_is_reported_with_the_variable_to_set(lazy, step, tmp_path):
+    lazy(
+        "import torch.distributed as dist\n"
+        f"store = dist.FileStore('{tmp_path}/store', 1)\n"
+        "dist.init_process_group('hccl', store=store, rank=0, world_size=1)"
+    )
+    answer = lazy("%%hpu_capture bad --inputs x --warmup 0\nz = x * 2\ndist.all_reduce(z)")
+    assert "dist.all_reduce(z)" in answer.text
+    assert "Fix: collectives can be captured if PT_HPU_ENABLE_LAZY_COLLECTIVES=true" in answer.text
+    lazy("dist.destroy_process_group()")
+
+
 def test_rejected_capture_keeps_the_device_usable_and_the_previous_graph(lazy, step):
     lazy("%%hpu_capture step --inputs x --warmup 0\nvalue = x.sum().item()")
     assert lazy.value("(x * 2).sum().item()") == 30

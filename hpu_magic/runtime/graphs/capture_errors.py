@@ -30,6 +30,10 @@ _MASK = (
     "model.set_attn_implementation('eager') and pass attention_mask to the model, or pass a "
     "four-dimensional mask. For inference, use %hpu_wrap, which avoids reading the mask."
 )
+_COLLECTIVE = (
+    "collectives can be captured if PT_HPU_ENABLE_LAZY_COLLECTIVES=true is set before torch is "
+    "imported: set it in all ranks and restart, or move the line out of the capture."
+)
 _OTHER = "move the line out of the capture."
 
 
@@ -86,6 +90,8 @@ def _fix(operator: Any, text: str) -> str | None:
         return _SHAPE
     if "fallback" in text:
         return _FALLBACK
+    if operator.namespace == "c10d":
+        return _COLLECTIVE if "captur" in text.lower() else None
     copies = operator.overloadpacket.__name__ in ("_to_copy", "copy_")
     if copies or torch.Tag.data_dependent_output in tags:
         return _READ
