@@ -30,6 +30,11 @@ class Chain(nn.Module):
         return (x.relu() * 2).neg()
 
 
+class InPlaceChain(nn.Module):
+    def forward(self, x):
+        return x.relu().mul_(2).neg_()
+
+
 def test_large_products_run_at_the_arrays_peak():
     program = traced(nn.Linear(8192, 8192, bias=False), 8192, 8192)
     (cost,) = costs_of(price(program, "gaudi2", mode="eager"))
@@ -105,8 +110,9 @@ def test_elementwise_operations_move_their_operands_and_results():
     assert cost.limit == "memory"
 
 
-def test_graphs_avoid_memory_traffic_between_elementwise_operations():
-    program = traced(Chain(), 2**24)
+@pytest.mark.parametrize("model", [Chain(), InPlaceChain()])
+def test_graphs_avoid_memory_traffic_between_elementwise_operations(model):
+    program = traced(model, 2**24)
     eager, lazy = (price(program, "gaudi2", mode=mode) for mode in ("eager", "lazy"))
     once = 2 * 2**24 / BANDWIDTH
     assert sum(each.memory for each in eager.operations) == pytest.approx(6 * once)

@@ -32,8 +32,9 @@ def traffic(
 
     Without graphs, each operation is a separate kernel that reads its inputs and writes its
     outputs. In graphs, consecutive vector operations form one kernel. The intermediate results of a
-    kernel stay on the die, and operands that several of its operations use are read only once. If a
-    result is only copied to a tensor that exists, such as a weight, the kernel writes it there.
+    kernel stay on the die, operands that several of its operations use are read only once, and
+    results that several of its operations write are written only once. If a result is only copied
+    to a tensor that exists, such as a weight, the kernel writes it there.
     """
     if graphs is None:
         for operation, kind in zip(program.operations, kinds, strict=True):
@@ -48,6 +49,7 @@ def traffic(
     copied = dict(_results_in_place(program, kernels))
     uses = _last_kernels(program, kernels) | dict.fromkeys(copied.values(), len(kernels))
     here: set[int] = set()
+    written: set[int] = set()  # storages that the kernel has completely written
     running, before = -1, None
     for number, (operation, kind) in enumerate(zip(program.operations, kinds, strict=True)):
         if kind is Kind.NOTHING:
@@ -61,6 +63,7 @@ def traffic(
         kernels_begun = 0
         if kernel != running:
             here.clear()
+            written.clear()
             running = kernel
             # Runs of the same operation on other tensors follow immediately, so they share a
             # kernel.
@@ -74,7 +77,10 @@ def traffic(
             (spared if operand.storage in here else moved).append(operand)
         for operand in _distinct(writes, program):
             last = uses.get(operand.storage, kernel)
-            (spared if last == kernel else moved).append(operand)
+            stays = last == kernel or operand.storage in written
+            (spared if stays else moved).append(operand)
+            if operand.bytes >= program.storages[operand.storage].bytes:
+                written.add(operand.storage)
         here.update(operand.storage for operand in (*operation.reads, *operation.writes))
         yield Traffic(tuple(moved), tuple(spared), kernels_begun)
 
