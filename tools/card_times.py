@@ -147,6 +147,7 @@ class _Convolutions(nn.Module):
 
 _LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16}
 _LARGE |= {"intermediate_size": 4096}
+_BASE = {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}
 _SEVEN = {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32}
 _ANSWERS = {"start_positions": (32,), "end_positions": (32,)}
 STEPS = {
@@ -159,6 +160,22 @@ STEPS = {
     "RoBERTa-large QA, DDP": Step(
         _transformers("RobertaForQuestionAnswering", max_position_embeddings=514, **_LARGE),
         _text(32, 384, **_ANSWERS),
+        "ddp",
+    ),
+    "DistilBERT, DDP": Step(_transformers("DistilBertForMaskedLM"), _text(32, 512), "ddp"),
+    "ELECTRA-base, DDP": Step(
+        _transformers("ElectraForMaskedLM", embedding_size=768, **_BASE), _text(32, 512), "ddp"
+    ),
+    "ALBERT-xxlarge, DDP": Step(_transformers("AlbertForMaskedLM"), _text(8, 512), "ddp"),
+    "BEiT-base, DDP": Step(
+        _transformers("BeitForImageClassification"), _pictures(256, "pixel_values"), "ddp"
+    ),
+    "ConvNeXT-tiny, DDP": Step(
+        _transformers("ConvNextForImageClassification"), _pictures(256, "pixel_values"), "ddp"
+    ),
+    "AST, DDP": Step(
+        _transformers("ASTForAudioClassification"),
+        lambda: {"input_values": torch.ones(32, 1024, 128, dtype=torch.bfloat16)},
         "ddp",
     ),
     "GPT-2, DDP": Step(_transformers("GPT2LMHeadModel"), _text(32, 1024), "ddp"),
