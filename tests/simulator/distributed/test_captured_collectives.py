@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 
 import pytest
 import torch
@@ -100,7 +101,39 @@ def functional(x):
     return functional.all_gather_tensor(y + dist.get_rank(), 0, dist.group.WORLD) + 1
 
 
+def tensor_that_changes_later(x):
+    y, z = x * 2, x * 3
+    dist.all_reduce(y)
+    dist.all_reduce(z)
+    results = y + 1, z + 1
+    y.t_()
+    z.set_(torch.zeros(3, device="hpu"))
+    return sum(results)
+
+
+def lists_of_tensors(x):
+    parts = list(torch.empty(2, len(x) // 2, 4, device="hpu"))
+    dist.all_to_all(parts, list((x * 2).chunk(2)))
+    return torch.cat(parts) + 1
+
+
+def result_between_other_elements(x):
+    whole = torch.zeros(4, 8, device="hpu")
+    dist.all_gather([whole[:, 1::2], torch.empty(4, 4, device="hpu")], x * 2)
+    return whole + 1
+
+
+def collective_that_nothing_waits_for(x):
+    y = x * 2
+    dist.all_reduce(y, async_op=True)
+    return y
+
+
 FUNCTIONS = [
+    tensor_that_changes_later,
+    lists_of_tensors,
+    result_between_other_elements,
+    collective_that_nothing_waits_for,
     all_reduce,
     collective_without_a_result_on_this_rank,
     collective_of_a_transposed_tensor,
@@ -114,24 +147,47 @@ FUNCTIONS = [
 ]
 
 
-def replayed(name):
+def replayed(name, keeps_intermediates):
+    import habana_frameworks.torch as htorch
+
     function = globals()[name]
     inputs = [torch.randn(4, 4) + dist.get_rank() for _ in range(3)]
-    expected = [function(each.to("hpu")).cpu() for each in inputs]
-    x, graph = inputs[0].to("hpu"), torch.hpu.HPUGraph()
-    with torch.hpu.graph(graph):
-        result = function(x)
-    found = []
-    for each in inputs:
-        x.copy_(each)
-        graph.replay()
-        found.append(result.cpu())
+    expected = [waited(function(each.to("hpu"))) for each in inputs]
+    if keeps_intermediates:
+        x, graph = inputs[0].to("hpu"), torch.hpu.HPUGraph()
+        with torch.hpu.graph(graph):
+            result = function(x)
+
+        def run(value):
+            x.copy_(value)
+            graph.replay()
+            return result
+
+    else:
+        run = htorch.hpu.wrap_in_hpu_graph(Function(function), disable_tensor_cache=True)
+    found = [waited(run(each.to("hpu"))) for each in inputs]
     return [torch.equal(one, other) for one, other in zip(found, expected, strict=True)]
 
 
+def waited(result):
+    torch.hpu.synchronize()
+    return result.cpu()
+
+
+class Function(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+@pytest.mark.parametrize("keeps_intermediates", [True, False])
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
-def test_replays_equal_the_function(capturing, function):
-    assert capturing(replayed, function.__name__) == [[True] * 3] * 2
+def test_replays_equal_the_function(capturing, function, keeps_intermediates):
+    found = capturing(replayed, function.__name__, keeps_intermediates)
+    assert found == [[True] * 3] * 2
 
 
 class RowParallel(nn.Module):
@@ -238,6 +294,59 @@ def steps_on_the_clock():
 def test_replays_take_the_time_of_their_collectives(capturing):
     for run, replay in capturing(steps_on_the_clock):
         assert replay == pytest.approx(run, rel=0.05)
+
+
+def failing():
+    """Replay a graph that fails before its second collective, and then with a valid index."""
+    x, index = torch.ones(4, device="hpu"), torch.zeros(1, dtype=torch.int64, device="hpu")
+    kept, graph = torch.ones(1, device="hpu"), torch.hpu.HPUGraph()
+    with torch.hpu.graph(graph):
+        y = x * 2
+        dist.all_reduce(y, async_op=True)
+        z = torch.nn.functional.embedding(index, x.unsqueeze(1))
+        dist.all_reduce(z)
+        result = z + 1
+        kept += 1
+    index.fill_(9)
+    with pytest.raises(IndexError, match="out of"):
+        graph.replay()
+    with pytest.raises(RuntimeError, match="never computed"):
+        result.cpu()
+    index.fill_(0)
+    graph.replay()
+    return y.tolist(), result.tolist(), kept.tolist()
+
+
+def test_results_after_a_failed_operation_raise_its_error(capturing):
+    assert capturing(failing) == [([4.0] * 4, [[3.0]], [3.0])] * 2
+
+
+def reset_during_a_replay():
+    x, graph, errors = torch.ones(4, device="hpu"), torch.hpu.HPUGraph(), []
+    with torch.hpu.graph(graph):
+        dist.all_reduce(x)
+    if dist.get_rank() == 0:
+        thread = threading.Thread(target=graph.replay)
+        thread.start()
+        while not errors:
+            try:
+                graph._native.free_for_backward()
+            except RuntimeError as error:
+                errors.append(str(error))
+        for changes in (graph.reset, graph.replay, graph.capture_begin):
+            with pytest.raises(RuntimeError, match="Another thread is replaying"):
+                changes()
+        dist.distributed_c10d._get_default_store().set("tried", "yes")
+        thread.join()
+    else:
+        dist.distributed_c10d._get_default_store().wait(["tried"])
+        graph.replay()
+    graph.reset()
+    return x.tolist()
+
+
+def test_graph_cannot_change_while_a_replay_waits(capturing):
+    assert capturing(reset_during_a_replay) == [[4.0] * 4] * 2
 
 
 def refused():

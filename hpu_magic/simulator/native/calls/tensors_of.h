@@ -1,4 +1,4 @@
-// Access to the tensors in an operator's argument, which can be a tensor or a list.
+// Access to the tensors in an operator's argument, which can be a tensor, a list, or a list of lists.
 #pragma once
 
 #include <ATen/core/function_schema.h>
@@ -35,6 +35,13 @@ void for_each_tensor(const c10::IValue& value, const Visit& visit) {
     for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector()) {
       visit(tensor.value_or(at::Tensor()));
     }
+  } else if (value.isList()) {
+    const c10::ArrayRef<c10::IValue> lists = value.toListRef();
+    if (!lists.empty() && lists[0].isTensorList()) {
+      for (const c10::IValue& list : lists) {
+        for_each_tensor(list, visit);
+      }
+    }
   }
 }
 
@@ -55,6 +62,16 @@ void map_tensors(c10::IValue& value, const Visit& visit) {
       list.push_back(tensor ? std::optional<at::Tensor>(visit(*tensor)) : std::nullopt);
     }
     value = std::move(list);
+  } else if (value.isList()) {
+    const c10::ArrayRef<c10::IValue> lists = value.toListRef();
+    if (!lists.empty() && lists[0].isTensorList()) {
+      c10::List<c10::List<at::Tensor>> mapped;
+      for (c10::IValue list : lists) {
+        map_tensors(list, visit);
+        mapped.push_back(list.toTensorList());
+      }
+      value = std::move(mapped);
+    }
   }
 }
 

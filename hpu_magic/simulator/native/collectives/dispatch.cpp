@@ -47,13 +47,11 @@ class Arguments {
   /// Captures the operator in an HPU Graph, and starts it unless the capture is a dry run.
   template <class Start>
   Started capture(const c10::OperatorHandle& op, const Start& start) const {
-    Hccl::Tensors tensors;
-    for (const c10::IValue& value : values_) {
-      add_tensors(value, tensors);
-    }
-    const recorder::CollectiveCapture captured(op, values_, tensors);
+    recorder::CollectiveCapture captured(op, values_);
     if (!captured.is_dry_run()) {
-      return start();
+      Started work = start();
+      captured.started(work);
+      return work;
     }
     auto ended = Work::start(backend().getRank(), {c10d::OpType::UNKNOWN, "captured", 0}, {});
     ended->end(nullptr);
@@ -81,16 +79,6 @@ class Arguments {
   }
 
  private:
-  static void add_tensors(const c10::IValue& value, Hccl::Tensors& tensors) {
-    if (value.isTensor()) {
-      tensors.push_back(value.toTensor());
-    } else if (value.isList()) {
-      for (const c10::IValue& item : value.toListRef()) {
-        add_tensors(item, tensors);
-      }
-    }
-  }
-
   const c10::IValue& named(const char* name) const {
     return values_[static_cast<size_t>(schema_.argumentIndexWithName(name).value())];
   }

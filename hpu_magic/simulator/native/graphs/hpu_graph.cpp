@@ -28,6 +28,7 @@ void HpuGraph::capture_begin(bool dry_run) {
       recorder::enabled(),
       "HPU Graphs need lazy mode: restart, and set PT_HPU_LAZY_MODE=1 before the first import.");
   const recorder::Lock lock;
+  check_not_replaying();
   capture_ = recorder::begin_capture(dry_run);
   reset();
   begun_ = last_number();
@@ -44,6 +45,7 @@ void HpuGraph::capture_end() {
   if (capture_ != 0) {
     recorder::Captured captured = recorder::end_capture(std::exchange(capture_, 0));
     parts_ = parts_of(captured);
+    running_ = RunningCollectives(captured.collectives);
     nodes_ = std::move(captured.nodes);
     signatures_ = std::move(captured.signatures);
     note_made();
@@ -51,24 +53,63 @@ void HpuGraph::capture_end() {
 }
 
 void HpuGraph::replay() {
-  Failures failures;
-  RunningCollectives running;
-  for (size_t i = 0; i < parts_.size(); ++i) {
-    const Part& part = parts_[i];
-    running.wait_for(part.waits);
-    if (!part.is_collective) {
-      run(part, failures);
-      continue;
+  {
+    const recorder::Lock lock;
+    TORCH_CHECK(!recorder::capturing(), "GRAPH:: Capture in progress");
+    check_not_replaying();
+    if (parts_.size() == 1) {
+      Failures failures;
+      run(parts_[0], failures);
+      failures.rethrow_first();
+      return;
     }
-    failures.rethrow_first();
-    running.start(i, part, nodes_[part.first_node]);
-    if (!freed_.empty()) {
-      running.wait_for({i});
-      free_all(freed_[part.first_node]);
+    replaying_ = true;
+  }
+  struct End {
+    bool& replaying;
+    ~End() {
+      const recorder::Lock lock;
+      replaying = false;
+    }
+  } const end{replaying_};
+  replay_parts();
+}
+
+void HpuGraph::check_not_replaying() const {
+  TORCH_CHECK(
+      !replaying_, "Another thread is replaying this HPU graph: wait until its replay() returns.");
+}
+
+/// Replays a graph with collectives. Between the parts, other threads can use the device.
+void HpuGraph::replay_parts() {
+  running_.wait_for_earlier();
+  Failures failures;
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    try {
+      replay_part(i, failures);
+    } catch (const std::exception& error) {
+      const auto rest = c10::ArrayRef<Node>(nodes_).slice(parts_[i].first_node);
+      fail_results(rest, error, made_);
+      throw;
     }
   }
-  running.wait_for_all();
   failures.rethrow_first();
+}
+
+void HpuGraph::replay_part(size_t number, Failures& failures) {
+  const Part& part = parts_[number];
+  for (const size_t earlier : part.waits) {
+    running_.wait_for(earlier);
+    if (!freed_.empty()) {
+      free_all(freed_[parts_[earlier].first_node]);
+    }
+  }
+  if (part.is_collective) {
+    failures.rethrow_first();
+    running_.start(number, part, nodes_[part.first_node]);
+  } else {
+    run(part, failures);
+  }
 }
 
 void HpuGraph::run(const Part& part, Failures& failures) {
@@ -158,6 +199,7 @@ void HpuGraph::note_made() {
 
 void HpuGraph::free_for_backward() {
   const recorder::Lock lock;
+  check_not_replaying();
   free_all(for_backward_);
 }
 
@@ -214,6 +256,7 @@ void HpuGraph::plan_freeing(Known needed, uint64_t since) {
 
 void HpuGraph::reset() {
   const recorder::Lock lock;
+  check_not_replaying();
   steps_.clear();
   freed_.clear();
   made_.clear();
@@ -221,6 +264,7 @@ void HpuGraph::reset() {
   nodes_.clear();
   signatures_.clear();
   parts_ = parts_of({});
+  running_ = {};
 }
 
 bool HpuGraph::is_capturing() const {

@@ -43,7 +43,8 @@ class HpuGraph {
   void capture_end();
   /// Runs the captured operations again. If an operation fails, all operations that do not depend
   /// on it still run. Tensors whose values could not be computed raise the error when they are next
-  /// used.
+  /// used. If the graph contains collectives, it must not be changed or replayed by another thread
+  /// until the replay ends.
   void replay();
   void reset();
 
@@ -66,6 +67,9 @@ class HpuGraph {
   using Storages = std::vector<c10::Storage>;
   using Known = std::unordered_set<const c10::StorageImpl*>;
 
+  void check_not_replaying() const;
+  void replay_parts();
+  void replay_part(size_t number, Failures& failures);
   void run(const Part& part, Failures& failures);
   void launch(const Part& part) const;
   void note_made();
@@ -76,12 +80,14 @@ class HpuGraph {
   std::vector<Node> nodes_;
   std::vector<uint64_t> signatures_;  // identify the prices of a replay
   std::vector<Part> parts_ = parts_of({});
+  RunningCollectives running_;
   std::vector<ReplayStep> steps_;  // created by the first replay
   std::vector<Storages> freed_;  // what to free after each node; empty if all tensors are kept
   Storages made_;  // storages created by the captured function and written by each replay
   Storages for_backward_;
   uint64_t begun_ = 0;  // number of the last storage created before the capture
   size_t capture_ = 0;  // number of the active capture, or 0 if there is none
+  bool replaying_ = false;  // whether a thread replays the parts of this graph
 };
 
 }  // namespace hpu

@@ -26,14 +26,21 @@ struct Part {
 /// nothing.
 std::vector<Part> parts_of(const recorder::Captured& captured);
 
-/// The collectives of a replay that have started but not ended.
+/// The collectives of a graph that have started but not ended. Locks must not be held while they
+/// start or end.
 class RunningCollectives {
  public:
-  /// Starts the collective that is a part of the graph. Locks must not be held.
+  RunningCollectives() = default;
+  /// Contains the collectives that started during a capture.
+  explicit RunningCollectives(const std::vector<recorder::CapturedCollective>& captured);
+
+  /// Starts the collective that is a part of the graph.
   void start(size_t number, const Part& part, const Node& node);
-  /// Waits until these collectives have ended, and rethrows their errors.
-  void wait_for(const std::vector<size_t>& parts);
-  void wait_for_all();
+  /// Waits until a collective has ended, and rethrows its error.
+  void wait_for(size_t number);
+  /// Waits for the collectives of the capture and of replays that failed or were interrupted. Their
+  /// errors have already been reported.
+  void wait_for_earlier();
 
  private:
   std::map<size_t, c10::intrusive_ptr<c10d::Work>> running_;

@@ -2,6 +2,8 @@
 
 #include "memory/memory.h"
 
+#include <unordered_set>
+
 namespace hpu {
 namespace {
 
@@ -61,6 +63,22 @@ void fail_results(c10::ArrayRef<Node> nodes, const std::string& error) {
     for (const at::Tensor& output : node.outputs) {
       if (output.defined() && !has_memory(output.storage())) {
         fail(output, cause.never_computed);
+      }
+    }
+  }
+}
+
+void fail_results(
+    c10::ArrayRef<Node> nodes, const std::exception& error, c10::ArrayRef<c10::Storage> made) {
+  const Failures::Cause cause = cause_of(what_of(error));
+  std::unordered_set<const c10::StorageImpl*> storages;
+  for (const c10::Storage& storage : made) {
+    storages.insert(storage.unsafeGetStorageImpl());
+  }
+  for (const Node& node : nodes) {
+    for (const auto& [tensor, written] : node.tensors()) {
+      if (written && storages.count(tensor.storage().unsafeGetStorageImpl()) > 0) {
+        fail(tensor, cause.never_computed);
       }
     }
   }

@@ -68,6 +68,17 @@ at::Tensor handle_of(const at::Tensor& tensor) {
 
 }  // namespace
 
+Node Node::of_collective(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) {
+  Node node{op, arguments.vec(), {}, {}};
+  node.is_collective = true;
+  for (c10::IValue& argument : node.arguments) {
+    map_tensors(argument, [](const at::Tensor& tensor) {
+      return on_device(tensor) ? handle_of(tensor) : tensor;
+    });
+  }
+  return node;
+}
+
 void Node::skip() const {
   for (const at::Tensor& output : outputs) {
     if (output.defined()) {
@@ -105,7 +116,7 @@ std::vector<std::pair<at::Tensor, bool>> Node::tensors() const {
     }
   };
   for (size_t i = 0; i < arguments.size(); ++i) {
-    const bool written = is_written(op.schema().arguments()[i]);
+    const bool written = is_collective || is_written(op.schema().arguments()[i]);
     for_each_tensor(arguments[i], [&](const at::Tensor& tensor) { add(tensor, written); });
   }
   for (const at::Tensor& output : outputs) {

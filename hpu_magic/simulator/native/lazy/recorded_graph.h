@@ -23,7 +23,11 @@ struct Node {
   std::vector<Resized> resized;  // applied to the handles when the node runs
   bool uses_trained = false;  // see lazy/known_values.h; false outside of dry runs
   std::shared_ptr<const events::CallerLines> lines{};  // see lazy/assumed_indices.h
+  bool is_collective = false;  // collectives do not declare which arguments they write
   c10::ScalarType default_dtype = c10::get_default_dtype_as_scalartype();
+
+  static Node of_collective(
+      const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments);
 
   void run() const;
   /// Writes zeros to the outputs instead of running the operation.

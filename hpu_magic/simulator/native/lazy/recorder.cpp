@@ -431,12 +431,11 @@ bool captures_collectives() {
 }
 
 CollectiveCapture::CollectiveCapture(
-    const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments,
-    const std::vector<at::Tensor>& tensors) {
+    const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) {
   flush(Cause::mark_step);
   capture.collectives.push_back(
       {capture.nodes.size(), capture.signatures.size(), prices::exchange_of_caller()});
-  capture.nodes.push_back({op, arguments.vec(), tensors, {}});
+  capture.nodes.push_back(Node::of_collective(op, arguments));
   capture.active = false;
 }
 
@@ -446,6 +445,10 @@ CollectiveCapture::~CollectiveCapture() {
 
 bool CollectiveCapture::is_dry_run() const {
   return capture.dry_run;
+}
+
+void CollectiveCapture::started(c10::intrusive_ptr<c10d::Work> work) {
+  capture.collectives.back().work = std::move(work);
 }
 
 }  // namespace recorder

@@ -5,6 +5,8 @@
 #include "threads/interpreter.h"
 #include "threads/locks.h"
 
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -68,6 +70,7 @@ struct CapturedCollective {
   size_t node;
   size_t signature;  // the number of earlier signatures
   std::optional<std::string> exchange;  // see prices::exchange_of_caller
+  c10::intrusive_ptr<c10d::Work> work{};  // started during the capture, unless that is a dry run
 };
 
 /// The operations of an HPU Graph, and the signatures that the clock uses to look up their times.
@@ -94,16 +97,14 @@ bool captures_collectives();
 /// starts.
 class CollectiveCapture {
  public:
-  /// `tensors` are the operands and results of the collective.
-  CollectiveCapture(
-      const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments,
-      const std::vector<at::Tensor>& tensors);
+  CollectiveCapture(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments);
   ~CollectiveCapture();
   CollectiveCapture(const CollectiveCapture&) = delete;
   CollectiveCapture& operator=(const CollectiveCapture&) = delete;
 
   /// Returns whether the collective must not run, because the capture is a dry run.
   bool is_dry_run() const;
+  void started(c10::intrusive_ptr<c10d::Work> work);
 
  private:
   const WithoutGil released_;

@@ -38,6 +38,11 @@ class Failures {
 /// Marks the results of nodes that will not run as failed, so that their next use raises an error.
 void fail_results(c10::ArrayRef<Node> nodes, const std::string& error);
 
+/// Does the same for nodes that a replay did not reach. `made` are the storages of the graph's results
+/// and of their intermediate results; other tensors keep their values.
+void fail_results(
+    c10::ArrayRef<Node> nodes, const std::exception& error, c10::ArrayRef<c10::Storage> made);
+
 /// Nodes to run, in order. If a node fails, its results and all results that depend on them raise
 /// its error when they are next used. The other nodes still run. After an interrupt, the remaining
 /// nodes wait for the next run, so no recorded operation is lost.
