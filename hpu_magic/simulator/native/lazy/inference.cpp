@@ -283,11 +283,16 @@ int64_t written_elements(const Inference& inference) {
 }
 
 /// Sets the strides of a convolution's result to those of the CPU kernel's result, because meta
-/// kernels ignore the channels-last format of operands.
+/// kernels ignore the channels-last format of operands. The CPU runs a 1D convolution as a 2D
+/// convolution of a contiguous input.
 void lay_out_convolution(const Stack& arguments, Geometry& result) {
   const KernelsOnly kernels_only;
-  const at::Tensor input = shape_view(arguments[0].toTensor());
-  const at::Tensor weight = shape_view(arguments[1].toTensor());
+  at::Tensor input = shape_view(arguments[0].toTensor());
+  at::Tensor weight = shape_view(arguments[1].toTensor());
+  const bool is_1d = input.dim() == 3;
+  if (is_1d) {
+    input = input.as_strided(input.sizes(), c10::contiguous_strides(input.sizes()));
+  }
   std::optional<at::Tensor> bias;
   if (arguments[2].isTensor() && arguments[2].toTensor().defined()) {
     bias = shape_view(arguments[2].toTensor());
@@ -299,9 +304,18 @@ void lay_out_convolution(const Stack& arguments, Geometry& result) {
   const auto backend = at::native::select_conv_backend(
       input, weight, bias, numbers(3), numbers(4), numbers(5), arguments[6].toBool(), numbers(7),
       arguments[8].toInt(), std::nullopt);
+  std::vector<int64_t> sizes = result.sizes;
+  if (is_1d) {
+    input = input.unsqueeze(2);
+    weight = weight.unsqueeze(2);
+    sizes.insert(sizes.begin() + 2, 1);
+  }
   switch (at::native::_determine_backend_memory_format(input, weight, backend)) {
     case at::MemoryFormat::ChannelsLast:
-      result.strides = c10::get_channels_last_strides_2d(result.sizes);
+      result.strides = c10::get_channels_last_strides_2d(sizes);
+      if (is_1d) {
+        result.strides.erase(result.strides.begin() + 2);
+      }
       break;
     case at::MemoryFormat::ChannelsLast3d:
       result.strides = c10::get_channels_last_strides_3d(result.sizes);
