@@ -38,6 +38,8 @@ _RUNS = 3
 """How often a model runs in a dry run of inference."""
 _HOST_READS = ("GPT-2", "T5-base")
 """Models whose copies on each card read values on the host."""
+_TOO_LARGE = ("RoBERTa-large QA, DDP",)
+"""Steps that do not fit if a captured graph keeps their intermediate results."""
 DIFFERENT = {"MLP, DDP": "the compiled optimizer consists of many operators"}
 """Steps that are known to differ in compiled code, and the causes."""
 
@@ -268,6 +270,7 @@ def train(step: Step, mode: str) -> None:
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         torch.distributed.init_process_group("hccl")
         model = _shared(model, step.parallel)
+    optimizer = torch.optim.AdamW(model.parameters())
 
     def loss() -> torch.Tensor:
         output = model(**inputs)
@@ -287,7 +290,6 @@ def train(step: Step, mode: str) -> None:
             propagate()
             model.zero_grad()
         run = _captured(propagate)
-    optimizer = torch.optim.AdamW(model.parameters())
     update = _compiled(optimizer.step) if mode == "compile" else optimizer.step
     for _ in range(4):
         run()
@@ -391,7 +393,7 @@ def names_of(cards: int, mode: str = "eager", *, training: bool = True) -> list[
         steps = {
             name: step
             for name, step in steps.items()
-            if step.parallel != "fsdp" and not name.startswith(_HOST_READS)
+            if step.parallel != "fsdp" and not name.startswith((*_HOST_READS, *_TOO_LARGE))
         }
     return [name for name, step in steps.items() if cards > 1 or step.parallel == "ddp"]
 
