@@ -84,6 +84,8 @@ bool Work::wait(std::chrono::milliseconds timeout) {
         " has not ended within ", timeout.count(), " ms.");
     lock.lock();
   }
+  lock.unlock();
+  future_->wait();  // end() completes it immediately afterwards, before it runs callbacks
   if (exception_) {
     std::rethrow_exception(exception_);
   }
