@@ -1,4 +1,4 @@
-// Access to the tensors in an operator's argument, which can be a tensor, a list, or a list of lists.
+// Access to the tensors in an operator's argument: a tensor, a list, or a list of lists.
 #pragma once
 
 #include <ATen/core/function_schema.h>

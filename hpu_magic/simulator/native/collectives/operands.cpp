@@ -111,8 +111,8 @@ void Operands::settle() {
   if (recorder::enabled()) {
     TORCH_CHECK(
         !recorder::capturing(),
-        "A collective cannot be captured in an HPU graph: end the capture before calling it, or set "
-        "PT_HPU_ENABLE_LAZY_COLLECTIVES=true before the first import.");
+        "A collective cannot be captured in an HPU graph: end the capture before calling it, or "
+        "set PT_HPU_ENABLE_LAZY_COLLECTIVES=true before the first import.");
     recorder::flush(recorder::Cause::mark_step);
   }
   for (const at::Tensor& tensor : kept_) {

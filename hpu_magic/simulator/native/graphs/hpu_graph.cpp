@@ -88,6 +88,7 @@ void HpuGraph::replay_parts() {
     try {
       replay_part(i, failures);
     } catch (const std::exception& error) {
+      const recorder::Lock lock;
       const auto rest = c10::ArrayRef<Node>(nodes_).slice(parts_[i].first_node);
       fail_results(rest, error, made_);
       throw;

@@ -18,9 +18,6 @@ class ReplayStep {
  public:
   explicit ReplayStep(const Node& node) : node_(&node), op_(node.op) {}
   void run(torch::jit::Stack& stack);
-  const Node& node() const {
-    return *node_;
-  }
 
  private:
   enum class Mode { unprepared, direct, as_recorded };

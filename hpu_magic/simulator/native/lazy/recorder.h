@@ -34,8 +34,8 @@ class Lock {
   Lock& operator=(const Lock&) = delete;
 };
 
-/// Enables lazy mode. Called when the engine is loaded. If `captures_collectives` is true, HPU Graphs
-/// can contain collectives.
+/// Enables lazy mode. Called when the engine is loaded. If `captures_collectives` is true, HPU
+/// Graphs can contain collectives.
 void enable(size_t most_operations, bool captures_collectives);
 bool enabled();
 

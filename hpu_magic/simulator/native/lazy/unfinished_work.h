@@ -38,8 +38,8 @@ class Failures {
 /// Marks the results of nodes that will not run as failed, so that their next use raises an error.
 void fail_results(c10::ArrayRef<Node> nodes, const std::string& error);
 
-/// Does the same for nodes that a replay did not reach. `made` are the storages of the graph's results
-/// and of their intermediate results; other tensors keep their values.
+/// Does the same for nodes that a replay did not reach. `made` are the storages of the graph's
+/// results and intermediate results; other tensors keep their values.
 void fail_results(
     c10::ArrayRef<Node> nodes, const std::exception& error, c10::ArrayRef<c10::Storage> made);
 

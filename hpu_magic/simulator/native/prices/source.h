@@ -43,8 +43,8 @@ std::optional<clock::Transfer> launch_transfer(const LinkQuestion& question, boo
 /// link_time.py. Empty if the clock is off.
 std::optional<std::string> exchange_of_caller();
 
-/// While an instance exists, the collectives of this thread are priced as if they had been called by
-/// the framework that called a captured collective.
+/// While an instance exists, the collectives of this thread are priced as if they had been called
+/// by the framework that called a captured collective.
 class CalledAgain {
  public:
   explicit CalledAgain(const std::optional<std::string>& exchange);
