@@ -265,7 +265,8 @@ def graphs_of_pytorch(model, inputs, size, dtype):
     optimizer = DDPOptimizer(size, compiled)
     torch._dynamo.reset()
     with torch.autocast("cpu", dtype, enabled=dtype is not None):
-        torch.compile(model, backend=optimizer.compile_fn)(inputs)
+        # transformers replaces torch.compile
+        torch._dynamo.optimize(optimizer.compile_fn)(model)(inputs)
     return len(graphs)
 
 
