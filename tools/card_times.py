@@ -37,8 +37,8 @@ CARDS = 8
 _TENSOR_PARALLEL = ("Llama-8B", "Mistral-7B", "Qwen2-7B")
 _RUNS = 3
 """How often a model runs in a dry run of inference."""
-_HOST_READS = ("GPT-2", "T5-base")
-"""Models whose copies on each card read values on the host."""
+_HOST_READS = ("GPT-2", "T5-base", *_TENSOR_PARALLEL)
+"""Models that read values on the host."""
 _TOO_LARGE = ("RoBERTa-large QA, DDP",)
 """Steps that do not fit if a captured graph keeps their intermediate results."""
 DIFFERENT = {"MLP, DDP": "the compiled optimizer consists of many operators"}
