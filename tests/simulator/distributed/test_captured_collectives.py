@@ -349,6 +349,38 @@ def test_graph_cannot_change_while_a_replay_waits(capturing):
     assert capturing(reset_during_a_replay) == [[4.0] * 4] * 2
 
 
+def replayed_during_another_capture():
+    x, replayed, other = torch.ones(4, device="hpu"), torch.hpu.HPUGraph(), torch.hpu.HPUGraph()
+    with torch.hpu.graph(replayed):
+        y = x * 2
+        dist.all_reduce(y)
+    other.capture_begin()
+    z = x + 1
+    with pytest.raises(RuntimeError, match="Capture in progress"):
+        replayed.replay()
+    other.capture_end()
+    replayed.replay()
+    return y.tolist(), z.tolist(), other._native.operations()
+
+
+def test_replay_is_refused_during_a_capture(capturing):
+    found = capturing(replayed_during_another_capture)
+    assert found == [([4.0] * 4, [2.0] * 4, ["aten::add.Tensor"])] * 2
+
+
+def value_after_wait():
+    x = torch.ones(4, device="hpu")
+    for _ in range(200):
+        work = dist.all_reduce(x * 2, async_op=True)
+        future = work.get_future()
+        work.wait()
+        assert future.value()[0].tolist() == [4.0] * 4
+
+
+def test_future_has_its_value_when_wait_returns(capturing):
+    capturing(value_after_wait)
+
+
 def refused():
     x, graph = torch.ones(4, device="hpu"), torch.hpu.HPUGraph()
 
