@@ -37,7 +37,8 @@ _INDEX = torch.ops.aten.index.Tensor
 _ADD, _ADD_INTO = torch.ops.aten.add.Tensor, torch.ops.aten.add_.Tensor
 _CTC = torch.ops.aten._ctc_loss
 _ALIAS = torch.ops.aten.alias.default
-_GROUPED = torch.ops.aten._grouped_mm.default
+# The oldest supported release of PyTorch does not have this operator.
+_GROUPED: Any = getattr(getattr(torch.ops.aten, "_grouped_mm", None), "default", None)
 _PRODUCTS = frozenset(
     getattr(torch.ops.aten, name).default
     for name in ("mm", "addmm", "bmm", "baddbmm", "convolution")
