@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import threading
 
 import pytest
@@ -379,6 +380,30 @@ def value_after_wait():
 
 def test_future_has_its_value_when_wait_returns(capturing):
     capturing(value_after_wait)
+
+
+def in_a_forked_process():
+    x = torch.ones(4, device="hpu")
+    end, other_end = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            dist.all_reduce(x)
+        except RuntimeError as error:
+            os.write(other_end, str(error).encode())
+        finally:
+            os._exit(0)
+    os.close(other_end)
+    with os.fdopen(end) as answer:
+        message = answer.read()
+    os.waitpid(child, 0)
+    dist.all_reduce(x)
+    return message, x.tolist()
+
+
+def test_forked_process_cannot_use_the_group(capturing):
+    for message, values in capturing(in_a_forked_process):
+        assert "was forked from process" in message
+        assert values == [2.0] * 4
 
 
 def refused():

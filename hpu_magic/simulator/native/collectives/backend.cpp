@@ -6,6 +6,7 @@
 #include "threads/interpreter.h"
 
 #include <c10/util/Exception.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -204,6 +205,7 @@ Hccl::Hccl(
       state_(std::make_shared<State>(
           std::move(transport), std::move(explain), std::move(announcements))),
       stride_(stride),
+      process_(getpid()),
       timeout_(timeout) {}
 
 Hccl::~Hccl() {
@@ -247,6 +249,10 @@ Call Hccl::next_message(
 
 Hccl::Started Hccl::launch(
     Call call, Tensors outputs, Operands operands, std::vector<Step> steps) {
+  TORCH_CHECK(
+      getpid() == process_,
+      "This process was forked from process ", process_, " and cannot use its process group: call ",
+      "init_process_group in this process, or start it with the method \"spawn\".");
   const WithoutGil released;
   operands.settle();
   const auto transfer = prices::launch_transfer(

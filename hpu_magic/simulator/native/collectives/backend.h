@@ -156,6 +156,7 @@ class Hccl final : public c10d::Backend {
 
   const std::shared_ptr<State> state_;  // outlives the group while collectives are running
   const int stride_;  // distance between neighboring ranks of the group
+  const int process_;  // the process that belongs to the group, unlike its forked children
   std::chrono::milliseconds timeout_;
   uint64_t sequence_ = 0;
   uint64_t begun_ = 0;
